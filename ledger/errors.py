@@ -1,7 +1,6 @@
 """The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-Most errors that SQS also has are named as in SQS. `code` is the error code that the endpoint sends: SQS's code, or our
-own if SQS has no such error.
+`code` is the error code that the endpoint sends: SQS's code, or our own if SQS has no such error.
 
 An error has two parts. The endpoint sends `message`: SQS's own sentence, word for word as far as it is known, if SQS
 has such an error. Else the sentence is ours, and may include the advice. `advice` is always ours: it says what to do,
@@ -28,7 +27,7 @@ def shown(value: object) -> str:
 def quoted(value: object) -> str:
     """Return a value as Python writes it.
 
-    A long value is cut. A value whose repr fails is shown as the name of its type.
+    A long value is cut. If its repr fails, return the name of its type.
     """
     try:
         return _cut(repr(value), LONGEST_OTHER)
@@ -165,8 +164,7 @@ class QueueDoesNotExist(LedgerError, LookupError):
 class QueueNameExists(LedgerError):
     """A queue of this name exists, with another value of an attribute or with other tags.
 
-    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, and `asked` is the value in the
-    call.
+    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, and `asked` the call's.
     """
 
     code = "QueueAlreadyExists"
@@ -200,7 +198,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why`, the advice, says in our words which of these four is true.
+    `why`, the advice, says which of these four is true.
     """
 
     code = "ReceiptHandleIsInvalid"

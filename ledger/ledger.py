@@ -257,9 +257,8 @@ class Ledger:
         """Return an analyst view as a DataFrame. Reading takes no lock and changes nothing.
 
         The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
-        views without Spark. Spark reads the rows when the DataFrame is used, in your session. If the session's
-        spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
-        corrupt file.
+        views without Spark. If the session's spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark
+        leaves out the rows of a missing or corrupt file.
 
         `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), at the
         instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
@@ -281,8 +280,8 @@ class Ledger:
     def sql(self, query: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> pa.Table:
         """Run a SQL query on the analyst views without Spark, and return an Arrow table. A query changes nothing.
 
-        The views, and `version` and `timestamp`, are those of `view`. The SQL is DataFusion's, which comes with
-        delta-rs. `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
+        The views, and `version` and `timestamp`, are those of `view`. The SQL is DataFusion's.
+        `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
 
         Raises:
             InvalidParameterValue: The text is no valid query. The error has DataFusion's words.
@@ -360,7 +359,7 @@ class Ledger:
         """Remove the ledger at `root` with all its messages. Return what was removed. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
-        object store's own versions, can bring the ledger back.
+        object store's own versions, can bring it back.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -482,9 +481,9 @@ class Ledger:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
-        place of what `root` holds, which moves to another folder. The call returns the path of that folder, or None if
-        nothing was moved. Processes that have the replaced ledger open notice the change, and continue with the
-        restored ledger. The restored ledger appears at `root` only when everything is copied.
+        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None if nothing
+        was moved. Processes that have the replaced ledger open notice the change, and continue with the restored
+        ledger. The restored ledger appears at `root` only when everything is copied.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

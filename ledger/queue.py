@@ -58,7 +58,7 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Times are UTC. `last` limits the figure to the last so many seconds. By default the figure begins with the first
-        send or event that is known. It has bars for at most 30 holders. Needs matplotlib, and no Spark.
+        send or event that is known. It has bars for at most 30 holders. Needs matplotlib.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -122,8 +122,7 @@ class Queue(Settling):
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
         `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), structs, lists
-        of structs of key and value, or JSON objects as text. A null field of a struct is no attribute. The value of an
-        attribute has one of the forms that an entry of a list may have.
+        of structs of key and value, or JSON objects as text. A null field of a struct is no attribute.
 
         **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
         have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. An entry with
@@ -139,10 +138,10 @@ class Queue(Settling):
         FIFO queue is refused as a whole if an entry lacks its group, or a needed deduplication id.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
-        retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
-        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, use the id {{
-        dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}. A FIFO queue takes no attempt id: for 5
-        minutes it recognizes a repeated message by its deduplication id (F1).
+        retry returns its ids. Another send under the same id (other messages, another number of messages, another queue
+        of the ledger) is an error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by
+        its deduplication id (F1). In Airflow, use the id
+        {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}.
 
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
         evaluations differ (in number, bodies, groups or attributes), the call is refused and nothing is sent. If Spark
@@ -197,7 +196,7 @@ class Queue(Settling):
                 ReceiveMessageWaitTimeSeconds.
             attempt_id: While the claim of an earlier receive under this id is held, the call returns that claim again,
                 and restarts its timeout. If that claim holds more than `max_messages` messages, the call raises
-                InvalidParameterValue. Every task needs an id of its own, as for `send`.
+                InvalidParameterValue.
 
         Raises:
             OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO
@@ -272,12 +271,11 @@ class Queue(Settling):
         written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
-        halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself, so
-        a function that aggregates then gets only parts of the claim. If a message raises alone, it failed, with its own
-        exception as the reason. At the end one more commit releases or parks the messages that raised. If everything
-        raises alike (see `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and
-        the error is raised. A single message that raises in a claim of n costs at most 2 log2(n) + 3 more
-        calls, with log2(n) rounded up.
+        halves. Each part that succeeds is written and acknowledged by itself, so a function that aggregates then gets
+        only parts of the claim. If a message raises alone, it failed, with its own exception as the reason. At the end
+        one more commit releases or parks the messages that raised. If everything raises alike (see
+        `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and the error is raised.
+        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
@@ -294,8 +292,8 @@ class Queue(Settling):
         a claim over, the worker receives the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
-        `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in
-        notebooks and at prompts, and logged elsewhere. `bar` is as in `consume`, and advances with each claim.
+        `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default notebooks and prompts
+        print the lines, and other processes log them. `bar` is as in `consume`, and advances with each claim.
 
         Returns counts of what was done. Raises what `function` raises for all messages alike, and what `Claim.write`
         raises, except LeaseLost.
@@ -380,7 +378,7 @@ class Queue(Settling):
                 GroupLimit for every group, or a dictionary with a GroupLimit for each group, and with the key None for
                 all other groups. A message over its group's limit waits in the process for about two seconds
                 at most. A message that would have to wait longer is released uncounted, and hidden until the limit
-                allows it, for at most 60 seconds. Other groups continue. Messages without a group have no limit.
+                allows it, for at most 60 seconds. Messages without a group have no limit.
             limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
                 the limits hold for the processes of this call.
             bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
@@ -442,7 +440,7 @@ class Queue(Settling):
         `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. A
         receive does not wait unless `wait` is given. For a verb of several commits (the purge of a FIFO queue) the
         result shows the first commit. No argument may be a DataFrame of Spark. Works on a ledger that is open
-        read-only, too. `print` shows the result as text.
+        read-only, too.
 
         Raises what the verb raises. Raises LedgerError for a ledger in memory. Raises InvalidParameterValue for another
         verb than receive, receive_many, send, delete, change_visibility, settle, lock, purge, restore,
@@ -543,8 +541,8 @@ class Queue(Settling):
 
         The file has a row for each message, the oldest first. The columns are message_id, body, message_attributes,
         message_group_id, message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at,
-        available_at and receive_count. The queue's attributes are in the file's metadata. The messages stay in the
-        queue. A file at `path` is complete, and survives a power cut.
+        available_at and receive_count. The queue's attributes are in the file's metadata. A file at `path` is complete,
+        and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.
@@ -620,8 +618,8 @@ class Queue(Settling):
           for the message, and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
-          are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
-          success. The DataFrame of handles is evaluated once.
+          are strings: receipt_handle, action, outcome, error_code and error_message (the last two are null for a
+          success). The DataFrame of handles is evaluated once.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
           pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 
@@ -659,8 +657,8 @@ class Queue(Settling):
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
         """Return the names of the queues whose RedrivePolicy names this queue, sorted.
 
-        As SQS's ListDeadLetterSourceQueues. For paging, return at most `max_results` names after `after`, the last name
-        of the page before (SQS's NextToken).
+        For paging, return at most `max_results` names after `after`, the last name of the page before (SQS's
+        NextToken).
         """
         return queue_settings.source_queues(self.access, after, max_results)
 
@@ -670,7 +668,7 @@ class Queue(Settling):
         """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
         With `destination` they move to that queue. In the new queue they count as never received, and their retention
-        begins now. A message whose origin is gone, or cannot take it, stays.
+        begins now. A message stays if its origin is gone, or cannot take it.
 
         Args:
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs

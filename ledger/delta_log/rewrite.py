@@ -8,11 +8,9 @@ checks the edits again, on the table's newest version.
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
 `still_changing`. A settled row hardly ever changes any more, and there are many. So settled rows get files of their own
 once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these, up
-to FULL settled rows in all. So a row is joined about a dozen times at most. A partition has about a dozen files at
-most, and one for each FULL rows.
+to FULL settled rows in all. A partition has about a dozen files at most, and one for each FULL rows.
 
-Arrow's queries compare many rows. Few rows are compared without a query: Arrow takes a third of a millisecond and more
-to plan one.
+Few rows are compared without a query of Arrow's: to plan one takes a third of a millisecond and more.
 """
 
 from __future__ import annotations

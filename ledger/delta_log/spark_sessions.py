@@ -1,7 +1,4 @@
-"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
-
-It also has the versions of the engines that the ledger was run with.
-"""
+"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its settings for S3."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once, at most MOST_TASKS.
-
-    Spark Connect shows this only by the partitions of a generated range.
-    """
+    """Return how many tasks a session runs at once, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F

@@ -42,8 +42,7 @@ def interval_seconds(interval: str | None) -> int | None:
     return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
-#: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log
-#: depends on the writer.
+#: Types of columns for partitions, and types for statistics in the log.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
 #: Types of columns that a fact may be about.
@@ -61,7 +60,7 @@ class Layout(NamedTuple):
 
 
 class PartitionFilter(Protocol):
-    """Partitions named by literals on their columns. Only such predicates narrow a Delta transaction."""
+    """Partitions named by literals on their columns."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
         """Return the values that the filter names, by partition column, as alternatives.

@@ -1,8 +1,7 @@
 """The files below one table: how they are read, made, listed and removed.
 
-Paths are relative to the table's folder. Each of the three interfaces `LogEntries`, `Storage` and `TableStorage`
-extends the one before. LocalFiles here and ObjectFiles in `object_store` are a TableStorage. HadoopFiles in `hadoop`,
-for files that only Spark's JVM reaches, is a Storage.
+Paths are relative to the table's folder. LocalFiles here and ObjectFiles in `object_store` implement TableStorage.
+HadoopFiles in `hadoop`, for files that only Spark's JVM reaches, implements Storage.
 """
 
 from __future__ import annotations

@@ -156,10 +156,7 @@ class Application:
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
-        """Return the answer of a long poll. Raise Gone if its client disconnects first.
-
-        Messages that were received for a client that is gone stay in flight until their visibility timeout ends.
-        """
+        """Return the answer of a long poll. Raise Gone if its client disconnects first."""
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,6 @@
 """The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
-For a wrong option, or options that do not fit together, the checks raise InvalidParameterValue. The error names an
-option or an environment variable.
+The checks raise InvalidParameterValue, which names an option or an environment variable.
 """
 
 from __future__ import annotations

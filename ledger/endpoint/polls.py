@@ -5,7 +5,7 @@ endpoint looks when it has changed the queue, and when the tables have new commi
 (with more than 100 lines, less often), because a visibility timeout may have run out.
 
 When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
-twice as many polls, up to MOST_AT_A_TIME. The polls of one look can share a commit.
+twice as many polls, up to MOST_AT_A_TIME.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ threads but an eighth (with fewer than 16 threads, all but one; a single thread 
 many calls leaves threads to the others. If too many calls wait or run, the pool refuses the newest waiting call of one
 queue: of the queues with waiting calls, the queue that has the most calls in all.
 
-The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end while
-the event loop is busy wake the loop once for all of them.
+A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
 
 from __future__ import annotations

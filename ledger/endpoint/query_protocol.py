@@ -20,7 +20,6 @@ from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 #: Names of the model's lists and maps in requests. `{}` stands for the action. Requests may use the model's names, too.
-#: (In the API's examples the tags of TagQueue are named `Tags`, as in the model, and those of CreateQueue `Tag`.)
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",

@@ -1,7 +1,4 @@
-"""The server: uvicorn with bounds on heads, and a stop that waits for the answers to accepted requests.
-
-Uvicorn runs with the C parser of httptools, and without a framework.
-"""
+"""The server: uvicorn with bounds on heads, and a stop that waits for the answers to accepted requests."""
 
 from __future__ import annotations
 

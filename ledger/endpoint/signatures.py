@@ -10,8 +10,8 @@ amz-sdk-invocation-id, and tries of one request by amz-sdk-request. Two kinds of
   this signature and the later one both have such headers, the later one is no replay within the time TOGETHER after the
   first.
 
-Some SDKs, such as botocore, do not sign these headers. An attacker who reads the traffic (no TLS) can repeat such a
-request with other values, but only for the time TOGETHER.
+Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
+other values, but only for the time TOGETHER.
 
 Only the process that got a request knows its replays, and only until that process ends.
 

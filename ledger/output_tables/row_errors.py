@@ -1,7 +1,7 @@
 """Errors of a user's function in one line (type, message, place), and whether the function's rows may be the cause.
 
 An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message, sometimes far below the error that Spark shows first.
+its class and message.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
-    The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
-    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is no,
-    too, for an exception that is no `Exception`, such as KeyboardInterrupt.
+    The answer is no for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an
+    exception that is no `Exception`. It is also no if the process is told to end, the JVM has ended, or somebody
+    cancelled the Spark job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False

@@ -2,7 +2,7 @@
 
 Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
 not hold exactly is an error. The commit directly follows the version that was read. If another commit comes after that
-version, the widening fails with Conflict. `output_tables.files_aside` says how the files are written.
+version, the widening fails with Conflict.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed.
 
-Messages are returned as RUNS (`store.protocol`), a row for each run of messages.
+Messages are returned as RUNS (`store.protocol`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The staged rows of an output: Spark writes them into a folder below the table, and one commit publishes them.
 
-`rules.publishable` says which tables accept such files. Bulk sends are staged alike (`rules.staging`).
+`rules.publishable` says which tables accept such files.
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
 writer's files, usually when they are 7 days old. So a writer that began more than two days ago does not publish.

@@ -1,7 +1,6 @@
 """The write of a claim's rows to an output table, and the acknowledgement of its messages.
 
-Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`):
-a table with a row for each run of messages.
+Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`).
 """
 
 from __future__ import annotations

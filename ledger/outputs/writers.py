@@ -102,7 +102,7 @@ class Writer(Protocol):
         """Return the id of the table at a location, after `make`. Raises OutputUnreadable."""
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        """Write the rows in one commit, under the transaction id `application`. Raise any error.
+        """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
         Earlier commits may change the table's columns. Return True if the rows are certain to be in the table,
         and False if only the table can tell.

@@ -1,7 +1,7 @@
 """The rule for values that fit into a column of an output table.
 
-The rule is the same for Spark and delta-rs. It works on types as Delta's log writes them. No value is stored as another
-value. `fit` compares a type of rows with a type of a column:
+The rule works on types as Delta's log writes them, for Spark and delta-rs alike. `fit` compares a type of rows with a
+type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
     Fit.EXACT   some values are: each value is cast to the column's type and back, and refused if it changes
@@ -148,10 +148,7 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def with_known_types(kind: Any) -> Any:
-    """Return the type without its parts of an unknown type (void); None if nothing is left.
-
-    Rows of nulls, of empty lists and of empty objects tell no type.
-    """
+    """Return the type without its parts of an unknown type (void); None if nothing is left."""
     kind = plain(kind)
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind

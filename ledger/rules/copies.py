@@ -9,8 +9,7 @@ The marks must stay true while the source changes. For a file the mark is a numb
 keeps its position until it is moved. For a queue the marks are the `Position` of the last message that was read, and
 the instant `until`, at which the newest message had arrived when the copy began. A message that enters the queue later
 mostly has an arrival after `until`, and is not copied. The exception is a dead letter of a standard queue: it keeps its
-earlier arrival. If the copy is continued after such a message came, the message is copied if its position is still
-ahead.
+earlier arrival.
 """
 
 from __future__ import annotations

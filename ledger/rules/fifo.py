@@ -68,9 +68,9 @@ def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
 def hold_ended(record: Record, expires_at: int) -> int | None:
     """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore sets the
-    deadline to its own instant. So does a release without a delay, except for a `mark` (see `visibility.change`). A
-    lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore, and a
+    release without a delay, set the deadline to their own instant (but see `mark` in `visibility.change`). A lock is a
+    hold, too.
     """
     if record.visible_at is None:
         return None
