@@ -303,8 +303,9 @@ class UnsupportedVersion(LedgerError):
 class ClocksDisagree(LedgerError):
     """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
 
-    The other time is that of a queue's last commit or change, or the storage's time (its bound is half of the setting,
-    at least 1 second). Or it is an earlier reading of this clock, plus the seconds that have passed since then.
+    The other time is that of a queue's last commit or change, or the storage's time. (The storage's bound is half of
+    the setting, at least 1 second.) Or it is an earlier reading of this clock, plus the seconds that have passed since
+    then.
     """
 
     code = "ClocksDisagree"

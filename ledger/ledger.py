@@ -113,9 +113,9 @@ class Ledger:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
           opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
-          maximum_clock_skew, but by at least 1 second. By default, on local paths and where delta-rs commits to an
-          object store, the ledger writes a small file and takes the file's time. If you give only a `clock`, or open
-          with `read_only`, the ledger writes no such file.
+          maximum_clock_skew, but by at least 1 second. By default the ledger writes a small file and takes the file's
+          time, on local paths and where delta-rs commits to an object store. If you give only a `clock`, or open with
+          `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
           more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path, which has no
@@ -377,7 +377,7 @@ class Ledger:
         """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
         The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
-        files: they have their folder's group, and the folder's default ACL replaces the umask of the process that
+        files. They have their folder's group, and the folder's default ACL replaces the umask of the process that
         writes. If the file system has no ACLs, the result's `is_inherited` is False, and every user needs the umask
         002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
 
@@ -403,8 +403,8 @@ class Ledger:
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
         A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
-        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before (a
-        setting, by default 5 minutes; 0: one look is enough). `report` gets a line of text for each step. By default
+        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before. (This
+        setting is 5 minutes by default; 0: one look is enough.) `report` gets a line of text for each step. By default
         the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.

@@ -134,8 +134,8 @@ class Queue(Settling):
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
         some were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and
-        nothing is sent. The same holds for a string or entry without a list, and for a table. As in SQS, a list for a
-        FIFO queue is refused as a whole if an entry lacks its group, or a needed deduplication id.
+        nothing is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO
+        queue lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
         retry returns its ids. Another send under the same id (other messages, another number of messages, another queue
@@ -362,7 +362,7 @@ class Queue(Settling):
                 their messages are settled. Exception: while the handler raises for all messages, the process reads
                 more, until it has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
-                ids, or none: under a shared id two consumers handle the same messages twice.
+            ids, or none. Under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
                 of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
                 the claim are handled, or when memory is full (`max_bytes`).
@@ -480,10 +480,10 @@ class Queue(Settling):
         """Delete every message that is in the queue now, in flight or not. Return how many.
 
         A message that is sent during the call is deleted or stays. M3: a FIFO queue, even an empty one, forgets all
-        deduplication ids, so messages that were sent before the purge can be sent again. With `older_than` (seconds, 0
-        or more) only messages that were sent longer ago are deleted, counted from the call by this process's clock. The
-        age of a dead letter counts from its first send. Such a purge is one commit and forgets no deduplication id. The
-        setting purge_interval does not apply to it.
+        deduplication ids. So messages that were sent before can be sent again. With `older_than` (seconds, 0 or more)
+        only messages that were sent longer ago are deleted, counted from the call by this process's clock. The age of a
+        dead letter counts from its first send. Such a purge is one commit and forgets no deduplication id. The setting
+        purge_interval does not apply to it.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
@@ -512,7 +512,7 @@ class Queue(Settling):
         as sent now. Each group stays in order, and no copy is left out as a duplicate.
 
         Only messages that arrived before the copy's first call are copied. Messages that are acknowledged or moved
-        during the copy may be copied or not: better stop the senders and receivers of this queue first. This ledger may
+        during the copy may be copied or not. Better stop the senders and receivers of this queue first. This ledger may
         be open read-only.
 
         Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
@@ -575,10 +575,10 @@ class Queue(Settling):
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
         retry. The view `in_flight` lists them by receipt, state and reason. With a `receipt_id` only messages that were
-        released under this receipt become visible, and none if it is None (the receipt of an empty claim). A message
-        that somebody receives during the call stays with its receiver. Receive counts stay, so `work` and `consume`
-        park a parked message again at its next failure. `reason` is as in `Claim.release`. By default each message
-        keeps its reason.
+        released under this receipt become visible. (None, the receipt of an empty claim, has none.) A message that
+        somebody receives during the call stays with its receiver. Receive counts stay, so `work` and `consume` park a
+        parked message again at its next failure. `reason` is as in `Claim.release`. By default each message keeps its
+        reason.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
@@ -591,7 +591,7 @@ class Queue(Settling):
 
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
         passed, whether or not their rows are in the output table. If the table does not have the rows, the call first
-        commits a fence to the table, so that a writer that is still running cannot write them. A table that is gone (it
+        commits a fence to the table. So a writer that is still running cannot write the rows. A table that is gone (it
         is missing, or another table is in its place) cannot be fenced. If such a table comes back, a writer that is
         still running could add its rows to those of the next receiver.
 

@@ -7,8 +7,8 @@ checks the edits again, on the table's newest version.
 **Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
 `still_changing`. A settled row hardly ever changes any more, and there are many. So settled rows get files of their own
-once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these, up
-to FULL settled rows in all. A partition has about a dozen files at most, and one for each FULL rows.
+once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these, and
+if all together are at most FULL. A partition has about a dozen files at most, and one for each FULL rows.
 
 Few rows are compared without a query of Arrow's: to plan one takes a third of a millisecond and more.
 """
@@ -112,7 +112,7 @@ NO_REVISION = -1
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
     """Raise Conflict if an edit does not find the table as it supposes.
 
-    An edit supposes that a row to insert does not exist, and that a row to update or delete exists with the expected
+    An edit supposes that a row to insert does not exist. A row to update or delete must exist with the expected
     revision (null: any revision). It also supposes that its partition was read.
 
     Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,

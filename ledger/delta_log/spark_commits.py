@@ -39,7 +39,7 @@ def committing(
 ) -> Iterator[SparkSession]:
     """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
 
-    Raises Conflict for a lost race, for edits that do not fit the table, and for a listing of the log that has a gap.
+    Raises Conflict for a lost race, for edits that do not fit the table, and for a log listing with a gap.
     """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)

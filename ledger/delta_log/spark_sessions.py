@@ -1,4 +1,4 @@
-"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its settings for S3."""
+"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its S3 settings."""
 
 from __future__ import annotations
 

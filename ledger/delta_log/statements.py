@@ -5,10 +5,10 @@ columns narrow the MERGE, so that writers of other partitions do not conflict wi
 gets the same predicate and clauses through calls.
 
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
-the rows that they were decided on, and delta-rs runs the statement on the version of these rows. The commit fails if
-others committed to these partitions since. Spark runs the statement on the newest version. There the statement itself
-fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes: another revision, a row to insert that
-exists, or a row to update or delete that does not.
+the rows that they were decided on. delta-rs runs the statement on the version of these rows. The commit fails if others
+committed to these partitions since. Spark runs the statement on the newest version. There the statement itself fails
+with CHANGED_MEANWHILE if an edit does not find the table as it supposes. That is so if the row has another revision, if
+the row to insert exists, or if the row to update or delete does not.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SOURCE_VIEW = "source"
 class Clause(NamedTuple):
     """A clause of a MERGE: DELETE, UPDATE or INSERT, with values by column.
 
-    A clause applies to source rows that match a row of the table (`is_matched`), or to those that match none, and only
-    under its condition (empty: always).
+    A clause applies to source rows that match a row of the table (`is_matched`), or to those that match none. It
+    applies only under its condition (empty: always).
     """
 
     is_matched: bool

@@ -28,11 +28,11 @@ the pool. In the library, threads that change one queue at the same time can sha
 default number of threads, one queue may use 32. A long poll looks once when it arrives, on a thread. If that
 look finds nothing, the poll waits in a line (`polls.py`) and holds no thread.
 
-**Promises.** Once the endpoint has read and verified a whole request, it either does the request and answers with the
-result or an error, or it refuses the request with RequestThrottled and does none of it. (Only an action of several
-commits may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may
-have taken effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). A client
-that disconnects after its request was read loses only the answer: its sends are sent, and its received messages are in
+**Promises.** Once the endpoint has read and verified a whole request, it does the request, and answers with the result
+or an error. Or it refuses the request with RequestThrottled, and does none of it. (Only an action of several commits
+may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may have taken
+effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). A client that
+disconnects after its request was read loses only the answer. Its sends are sent, and its received messages are in
 flight until their visibility timeout ends. The state of a queue is in the tables alone: processes that serve one
 ledger, and Spark jobs beside them, agree through commits.
 

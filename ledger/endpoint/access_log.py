@@ -1,7 +1,7 @@
 """The access log: a line of JSON for each request that is answered, or that its client abandons.
 
 GETs of the paths for health, readiness and metrics get no line. A line has no body, no attribute, no header of the
-request, no key, and no query: a query may hold a message and a signature.
+request, and no key. It has no query either: a query may hold a message and a signature.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def is_spoken_in(request: Request) -> bool:
 def read(request: Request) -> Command:
     """Return the command in a request.
 
-    Raise a Refusal for an unknown action, for a body that is not a JSON object, for an object in it that names a member
-    twice, and for a value whose type differs from the model's.
+    Raise a Refusal for an unknown action, and for a body that is not a JSON object. Raise a Refusal also for an object
+    in the body that names a member twice, and for a value whose type differs from the model's.
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target

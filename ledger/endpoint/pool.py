@@ -2,8 +2,8 @@
 
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
 threads but an eighth (with fewer than 16 threads, all but one; a single thread serves every queue). So a queue with
-many calls leaves threads to the others. If too many calls wait or run, the pool refuses the newest waiting call of one
-queue: of the queues with waiting calls, the queue that has the most calls in all.
+many calls leaves threads to the others. If too many calls wait or run, the pool chooses the queue that has the most
+calls, of the queues with waiting calls. The pool refuses the newest waiting call of this queue.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """

@@ -1,6 +1,6 @@
 """botocore's model of SQS: each action's parameters, their types, and the required ones.
 
-A *shape* is what the model calls a type: of an action's parameters, of its result, of an error, or of a value in them.
+The model calls a type a *shape*: the type of an action's parameters or result, of an error, or of a value in them.
 """
 
 from __future__ import annotations

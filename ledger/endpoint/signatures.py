@@ -37,8 +37,8 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: In milliseconds: how far a date may be off, and how long after its first arrival a signature may come with other
-#: values of the INVOCATION headers.
+#: In milliseconds: how far a date may be off, and for how long a signature may come again with other values of the
+#: INVOCATION headers.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
 #: Headers by which SDKs tell requests, and tries of a request, apart. (The older SDK for Java sends the last one.)
@@ -153,8 +153,8 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of the pairs of a
-        #: signature and values of INVOCATION headers that came.
+        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of signatures with
+        #: their values of INVOCATION headers.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:

@@ -37,8 +37,8 @@ def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
 
     A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, if its type
-    has no Arrow type here, or if it has metadata, such as an expression by which Delta computes it. Columns of the rows
-    that the schema lacks are left out: `rules.output_columns` lets only columns of unknown type come here.
+    has no Arrow type here, or if it has metadata. (Delta may compute such a column.) Columns of the rows that the
+    schema lacks are left out: `rules.output_columns` lets only columns of unknown type come here.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}

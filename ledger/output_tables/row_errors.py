@@ -29,8 +29,8 @@ _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that count as not caused by a row: a module or a column is missing, memory is
-#: short, or a server is not reached.
+#: Types of errors, in Python and Java, that no row causes: a module or a column is missing, memory is short, or a
+#: server is not reached.
 _NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
@@ -41,8 +41,8 @@ _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, 
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
 #: How libraries write such an error in a text, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error. The exception's class begins the text or a line, or follows one of three beginnings of
-#: a line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
+#: How Java writes such an error. The exception's class begins the text or a line. Or it follows the beginning of a
+#: line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
 _DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",

@@ -59,7 +59,7 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
     """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
 
-    A write to such a table would stay in doubt: delta-rs could commit no fence, or the table could not tell whether the
+    A write to such a table would stay in doubt. delta-rs could commit no fence, or the table could not tell whether the
     write was committed.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):
@@ -351,8 +351,8 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
 
-    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column, and for a column that has CHAR(n)
-    or VARCHAR(n) inside a nested type.
+    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column. Raises it also for CHAR(n) or
+    VARCHAR(n) inside a nested type.
     """
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)

@@ -54,8 +54,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
-    column of the rows, the rows' columns of CARRIED are checked, too. They may name only acknowledged messages, and, if
-    `messages` is given, must name all of these.
+    column of the rows, the rows' columns of CARRIED are checked, too. They may name only acknowledged messages. If
+    `messages` is given, they must name all of these.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -89,8 +89,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message, one column can say that no message has a row: a column of nulls, a column without
-    # rows, or the column `by`. Any other column has another meaning.
+    # If no column names a message, a column of nulls, a column without rows, and the column `by` say that no message
+    # has a row. Any other column has another meaning.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]

@@ -70,7 +70,7 @@ class WrittenOutput(NamedTuple):
 
     `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages of the
     claim that were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done`
-    messages, and this call's rows are not in the table.
+    messages. Then this call's rows are not in the table.
     """
 
     done: int

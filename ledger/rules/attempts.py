@@ -1,6 +1,6 @@
 """Attempt ids: a send or receive that is tried again under the same id is the same call (F3).
 
-A different send under the same id is an error: otherwise, if two tasks shared an id, the second task's messages would
+A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
 silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
 
 A receive gets the claim that an earlier receive under the same id still holds. So two tasks that share an id share this

@@ -7,8 +7,8 @@ part. So one copy sends no message twice, and skips none that is still there.
 
 The marks must stay true while the source changes. For a file the mark is a number of row groups. A message of a queue
 keeps its position until it is moved. For a queue the marks are the `Position` of the last message that was read, and
-the instant `until`, at which the newest message had arrived when the copy began. A message that enters the queue later
-mostly has an arrival after `until`, and is not copied. The exception is a dead letter of a standard queue: it keeps its
+the instant `until`: the arrival of the newest message when the copy began. A message that enters the queue later mostly
+has an arrival after `until`, and is not copied. The exception is a dead letter of a standard queue: it keeps its
 earlier arrival.
 """
 
