@@ -229,8 +229,8 @@ class MessageNotInflight(LedgerError):
 class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
-    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write`
-    under the same receipt came first. A *lease* is the time for which a claim holds its messages.
+    The deadline of these messages passed, or they were deleted or released, or others received them. Or another call of
+    `claim.write` under the same receipt came first. A *lease* is the time for which a claim holds its messages.
     """
 
 
@@ -322,7 +322,7 @@ class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
     The error has the place, and the cause in the storage's own words. `unknown` is True if the verb may have been
-    committed all the same. Else the failed commit changed nothing. Earlier commits of the same call stay.
+    committed all the same. If it is False, the failed commit changed nothing. Earlier commits of the same call stay.
     """
 
     code = "ServiceUnavailable"

@@ -321,11 +321,11 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
-        The result also has the age of the oldest commit to `visibility` that still needs upkeep. Its `vitals` are
-        values that grow with the load, and signs that something hangs. Each table's `damaged` names data files that are
-        missing, empty or of another size than the log says. With `deep` the call also reads all of each data file and
-        checkpoint, and counts the rows. The call only reads, through delta-rs, whichever engine commits. `ledger doctor
-        ROOT --json` prints the same state for a monitor.
+        The result also has the age of the oldest commit to `visibility` that still needs upkeep. The result's `vitals`
+        are values that grow with the load, and signs that something hangs. Each table's `damaged` names data files that
+        are missing, empty or of another size than the log says. With `deep` the call also reads all of each data file
+        and checkpoint, and counts the rows. The call only reads, through delta-rs, whichever engine commits. `ledger
+        doctor ROOT --json` prints the same state for a monitor.
 
         Raises:
             StorageFailed: delta-rs cannot read the storage.
@@ -377,9 +377,9 @@ class Ledger:
         """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
         The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
-        files. They have their folder's group, and the folder's default ACL replaces the umask of the process that
-        writes. If the file system has no ACLs, the result's `is_inherited` is False, and every user needs the umask
-        002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
+        files. These files have their folder's group, and the folder's default ACL replaces the umask of the process
+        that writes. If the file system has no ACLs, the result's `is_inherited` is False, and every user needs the
+        umask 002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
 
         Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
         names files that have other permissions. Another call of `share` mends them.

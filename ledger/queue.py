@@ -58,7 +58,7 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Times are UTC. `last` limits the figure to the last so many seconds. By default the figure begins with the first
-        send or event that is known. It has bars for at most 30 holders. Needs matplotlib.
+        send or event that is known. The figure has bars for at most 30 holders. Needs matplotlib.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -218,7 +218,7 @@ class Queue(Settling):
         has an attempt id.
 
         If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
-        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). It is
+        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). The error is
         InvalidParameterValue if the attempt holds more messages than the request asks for, and OutputUnreadable as in
         `receive`.
 

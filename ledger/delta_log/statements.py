@@ -7,8 +7,8 @@ gets the same predicate and clauses through calls.
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
 the rows that they were decided on. delta-rs runs the statement on the version of these rows. The commit fails if others
 committed to these partitions since. Spark runs the statement on the newest version. There the statement itself fails
-with CHANGED_MEANWHILE if an edit does not find the table as it supposes. That is so if the row has another revision, if
-the row to insert exists, or if the row to update or delete does not.
+with CHANGED_MEANWHILE if a row has another revision, if a row to insert exists, or if a row to update or delete does
+not.
 """
 
 from __future__ import annotations

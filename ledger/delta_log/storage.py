@@ -186,7 +186,7 @@ def version_of(path: str) -> int | None:
 def find_latest_version(files: Storage, version: int) -> int | None:
     """Return what `Storage.newest_from` returns, by asking for single entries by their names.
 
-    The search relies on this: a log has no gaps, because it is cut only at its beginning.
+    The search is right because a log has no gaps: it is cut only at its beginning.
     """
     if not files.has(log_file(version)):
         return None

@@ -32,8 +32,8 @@ look finds nothing, the poll waits in a line (`polls.py`) and holds no thread.
 or an error. Or it refuses the request with RequestThrottled, and does none of it. (Only an action of several commits
 may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may have taken
 effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). A client that
-disconnects after its request was read loses only the answer. Its sends are sent, and its received messages are in
-flight until their visibility timeout ends. The state of a queue is in the tables alone: processes that serve one
+disconnects after its request was read loses only the answer. The client's sends are sent, and its received messages are
+in flight until their visibility timeout ends. The state of a queue is in the tables alone: processes that serve one
 ledger, and Spark jobs beside them, agree through commits.
 
 **Logging.** The log has kinds of errors and the storage's messages, but no body, attribute or secret. Of headers and

@@ -74,8 +74,6 @@ def run(
     again at each SIGHUP.
 
     Args:
-        open_ledger: Opens or makes the ledger.
-        options: How to serve.
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
         announce: If given, is called in place of `say` when the endpoint serves, with the URL.
 

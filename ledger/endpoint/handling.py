@@ -117,8 +117,8 @@ def _require_no_page(request: Request) -> None:
     An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
     that it shows. Without this check a page could purge a queue.
 
-    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address, any
-    other value means a page. Older browsers name the page's site in Origin, or only in Referer.
+    Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
+    any other value means a page. Older browsers name the page's site in Origin, or only in Referer.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"

@@ -1,8 +1,8 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
 Each queue that has polls has a line. A look tries to receive for the first polls of a line, in threads of the pool. The
-endpoint looks when it has changed the queue, and when the tables have new commits. It also looks about once a second
-(with more than 100 lines, less often), because a visibility timeout may have run out.
+endpoint looks when it has changed the queue, and when the tables have new commits. The endpoint also looks about once a
+second (with more than 100 lines, less often), because a visibility timeout may have run out.
 
 When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
 twice as many polls, up to MOST_AT_A_TIME.

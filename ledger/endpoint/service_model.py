@@ -74,7 +74,8 @@ def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). It is made once for each action: questions to the model are slow.
+    raises a Refusal (SerializationException). The function is made once for each action: questions to the model are
+    slow.
     """
     return _reader_of(input_shape(action))
 

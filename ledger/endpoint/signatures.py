@@ -198,8 +198,8 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. It may be behind by the lifetime of a signature in a query, or
-    # by 15 minutes for a signature in a header.
+    # A date may be 15 minutes ahead, as clocks differ. A date may be behind by the lifetime of a signature in a query,
+    # or by 15 minutes for a signature in a header.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

@@ -44,8 +44,8 @@ class Signed:
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
     the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
-    token, if the request has one. `date` is the text of X-Amz-Date. It is empty if the request has no X-Amz-Date, or if
-    the signature does not cover that header.
+    token, if the request has one. `date` is the text of X-Amz-Date. `date` is empty if the request has no X-Amz-Date,
+    or if the signature does not cover that header.
     """
 
     access_key: str

@@ -4,8 +4,9 @@ The library and the endpoint raise errors with a `code`. ERRORS says how errors 
 errors without a code in ERRORS see `told`. A JSON answer has the error's shape in `__type`, and its Query code in the
 header x-amzn-query-error, by which clients such as botocore tell errors apart. A Query answer has the code in its body.
 
-Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore, of
-the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page "Common Errors".
+Modeled errors are those in botocore's model of SQS. The codes and statuses of modeled errors come from an older model
+of botocore, of the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
+"Common Errors".
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors about signatures. Their sentences are logged: they may name the signed date and region, but no key or
-#: signature.
+#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date and
+#: region, but no key or signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",

@@ -64,8 +64,8 @@ class Timeline:
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
     in seconds. Earlier releases of the package recorded parked messages as "extended". An event "extended" counts as
-    parked if it has a reason. It also counts as parked if it extends for longer than `timeout` and than the claim's own
-    timeout.
+    parked if it has a reason. Such an event also counts as parked if it extends for longer than `timeout` and than the
+    claim's own timeout.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:

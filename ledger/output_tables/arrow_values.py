@@ -249,8 +249,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Arrow drops the time of day of instants that follow a date, and makes bytes of texts beside bytes. It drops the
-    nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
+    Arrow drops the time of day of instants that follow a date, and makes bytes of texts beside bytes. Arrow also drops
+    the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
     """
     if not _may_change(kind):
         return None

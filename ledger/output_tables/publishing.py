@@ -99,8 +99,8 @@ class DeltaRsOutputs:
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
         # Each try commits directly after the version that was looked at, or fails. Retries of delta-rs itself would
-        # ignore some commits that demand more of rows (a further feature). They would fail after others that demand
-        # nothing (DELETE).
+        # ignore some commits that demand more of rows (a further feature). Such retries would also fail after others
+        # that demand nothing (DELETE).
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])

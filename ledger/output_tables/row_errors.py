@@ -122,8 +122,8 @@ def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
     The answer is no for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an
-    exception that is no `Exception`. It is also no if the process is told to end, the JVM has ended, or somebody
-    cancelled the Spark job.
+    exception that is no `Exception`. The answer is also no if the process is told to end, the JVM has ended, or
+    somebody cancelled the Spark job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False

@@ -40,7 +40,7 @@ def widen(
 
     Raises:
         ColumnsDiffer: The table is not written anew here, or a value would change. The error says what to do.
-        Conflict: Others committed meanwhile. They may have widened the same columns, perhaps further.
+        Conflict: Others committed meanwhile, and may have widened the same columns, perhaps further.
     """
     _require_plain(loaded, columns)
     # New columns are left out: a later commit adds them.

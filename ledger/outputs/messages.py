@@ -54,8 +54,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
-    column of the rows, the rows' columns of CARRIED are checked, too. They may name only acknowledged messages. If
-    `messages` is given, they must name all of these.
+    column of the rows, the rows' columns of CARRIED are checked, too. These columns may name only acknowledged
+    messages. If `messages` is given, the columns must name all of them.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):

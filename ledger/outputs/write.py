@@ -121,10 +121,8 @@ def write_output(
     """Write `rows` to `table`, and acknowledge the messages that `decide` returns as done. See Claim.write.
 
     Args:
-        access: the queue.
         grant: the claim, or a part of it.
         rows: the rows, a DataFrame or an Arrow table.
-        table: the output table.
         decide: is called after the rows are computed, and returns what becomes of the messages.
         open_ending: takes the messages (RUNS) that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.

@@ -71,7 +71,8 @@ TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 class Writer(Protocol):
     """Writes rows to one table.
 
-    *Failed rows* are rows with a value in the column of failures, if there is such a column. They are not written.
+    *Failed rows* are rows with a value in the column of failures, if there is such a column. Failed rows are not
+    written.
     """
 
     @property
@@ -104,12 +105,12 @@ class Writer(Protocol):
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
-        Earlier commits may change the table's columns. Return True if the rows are certain to be in the table,
-        and False if only the table can tell.
+        Earlier commits may change the table's columns. Returns True if the rows are certain to be in the table, and
+        False if only the table can tell.
         """
 
     def ended(self, *, written: bool) -> None:
-        """Note whether the rows are in the table."""
+        """Note whether the rows are in the table, once that is known."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written.
