@@ -1,11 +1,10 @@
 """The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-Most errors that SQS also has are named as in SQS. `code` is the error code that the endpoint sends: SQS's code, or our
-own if SQS has no such error.
+`code` is the error code that the endpoint sends: SQS's code, or our own if SQS has no such error.
 
-An error has two parts. The endpoint sends `message`. If SQS has such an error, `message` is SQS's own sentence, word
-for word as far as it is known. Else the sentence is ours, and may include the advice. `advice` is always ours: it says
-what to do, and what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
+An error has two parts. The endpoint sends `message`: SQS's own sentence, word for word as far as it is known, if SQS
+has such an error. Else the sentence is ours, and may include the advice. `advice` is always ours: it says what to do,
+and what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ def shown(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # A str may contain a lone surrogate (half of a character), which cannot be encoded. The text shows a surrogate as
-    # \udXXX.
+    # A lone surrogate (half of a character) cannot be encoded. The text shows it as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
 def quoted(value: object) -> str:
     """Return a value as Python writes it.
 
-    A long value is cut. A value whose repr fails is shown as the name of its type.
+    A long value is cut. If its repr fails, return the name of its type.
     """
     try:
         return _cut(repr(value), LONGEST_OTHER)
@@ -73,8 +71,8 @@ class LedgerError(Exception):
         return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors are pickled between processes. Pickle would call the constructor with the message alone, but many
-        # constructors take other arguments. `_again` makes the error without the constructor.
+        # Errors are pickled between processes. Many constructors take other arguments than the message, with which
+        # pickle would call them. `_again` makes the error without the constructor.
         return _again, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
@@ -90,7 +88,7 @@ def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]
 
 
 class InvalidParameterValue(LedgerError, ValueError):
-    """A value is outside what its field allows. The error has the field, the value, the bound and the fix.
+    """A value is outside what its field allows.
 
     The message is "Value V for parameter F is invalid. Reason: B.", except where SQS has another sentence.
     """
@@ -99,8 +97,7 @@ class InvalidParameterValue(LedgerError, ValueError):
 
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        # Names of SQS's parameters begin with a capital letter: their values, if they are texts, are shown without
-        # quotes. Values of our own parameters are shown as Python writes them.
+        # Names of SQS's parameters begin with a capital letter. Their text values are shown without quotes.
         text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
@@ -167,8 +164,7 @@ class QueueDoesNotExist(LedgerError, LookupError):
 class QueueNameExists(LedgerError):
     """A queue of this name exists, with another value of an attribute or with other tags.
 
-    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, and `asked` is the value in the
-    call.
+    `attribute` is the attribute that differs, or "tags". `there` is the queue's value, and `asked` the call's.
     """
 
     code = "QueueAlreadyExists"
@@ -202,7 +198,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why`, the advice, says in our words which of these four is true.
+    `why`, the advice, says which of these four is true.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -233,8 +229,8 @@ class MessageNotInflight(LedgerError):
 class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
-    Their deadline passed, they were deleted or released, or others received them. Or another call of `claim.write`
-    under the same receipt came first. A *lease* is the time for which a claim holds its messages.
+    The deadline of these messages passed, or they were deleted or released, or others received them. Or another call of
+    `claim.write` under the same receipt came first. A *lease* is the time for which a claim holds its messages.
     """
 
 
@@ -258,9 +254,8 @@ class ContentionOutlastedRetries(LedgerError):
 class OutputNotWritten(LedgerError):
     """`claim.write` wrote no row to the table.
 
-    The claim is still held, unless the error says that it was given back (released).
-
-    If `reason` is about one row, `place` says in words which row.
+    The claim is still held, unless the error says that it was given back (released). If `reason` is about one row,
+    `place` says in words which row.
     """
 
     code = "OutputNotWritten"
@@ -308,9 +303,9 @@ class UnsupportedVersion(LedgerError):
 class ClocksDisagree(LedgerError):
     """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
 
-    The other time is that of a queue's last commit or change, or the storage's time (its bound is half of the setting,
-    at least 1 second). Or the other time is what this clock should show: an earlier reading, plus the seconds that have
-    passed since then.
+    The other time is that of a queue's last commit or change, or the storage's time. (The storage's bound is half of
+    the setting, at least 1 second.) Or it is an earlier reading of this clock, plus the seconds that have passed since
+    then.
     """
 
     code = "ClocksDisagree"
@@ -353,8 +348,7 @@ class StorageFailed(LedgerError):
 class TableAltered(StorageFailed):
     """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
-    `what` says what somebody did to the table, without the table's path. `fix` says what undoes it, and until then the
-    verb fails in the same way. The message begins with both.
+    `what` says what somebody did to the table. `fix` says what undoes it. Until then the verb fails in the same way.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:

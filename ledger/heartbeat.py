@@ -28,10 +28,9 @@ class Beat(NamedTuple):
 class _Exit:
     """The `__exit__` of a heartbeat. The beats also stop when a `with` block ends without calling it.
 
-    An interrupt (KeyboardInterrupt) can come at the first instruction of `__exit__`, so `__exit__` alone cannot promise
-    to stop the thread. A `with` statement looks `__exit__` up before it enters, and keeps the method until the block
-    ends, however it ends. Nothing else keeps the method that this descriptor returns. When Python frees the method, the
-    beats stop.
+    An interrupt (KeyboardInterrupt) can come at the first instruction of `__exit__`. A `with` statement gets the method
+    from this descriptor before it enters, and keeps it until the block ends. Nothing else keeps the method, so the
+    beats stop when Python frees it.
     """
 
     @overload
@@ -51,8 +50,7 @@ class Heartbeat:
     - `beats`: how many beats extended the claim.
     - `check()` raises LeaseLost once `lost` is True. Call it inside a long loop.
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7): the latest deadline
-      that the queue's MaximumVisibilityTimeout allows. After that the heartbeat stops, and the lease ends at the
-      ceiling.
+      that the queue's MaximumVisibilityTimeout allows. The lease ends there.
     - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
 
     Messages that the body gave a later deadline keep it.
@@ -74,7 +72,7 @@ class Heartbeat:
                 "Beat about three times per timeout.",
             )
         self._receipt_id, self._extend, self._timeout, self._every = receipt_id, extend, visibility_timeout, every
-        # Do not use threading.Event: its code is Python, and an interrupt inside it can leave its lock taken.
+        # Do not use threading.Event: an interrupt inside its Python code can leave its lock taken.
         self._stop: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._block: weakref.ref[Callable[..., None]] | None = None
         self._is_entered = False
@@ -99,7 +97,7 @@ class Heartbeat:
                 start_thread(self._run, "ledger-heartbeat")
             return self
         except BaseException:
-            # An interrupt came while the thread started. The body does not run, and nothing else would stop the thread.
+            # An interrupt came while the thread started. Nothing else would stop the thread.
             self._stop.put(None)
             raise
 
@@ -116,7 +114,7 @@ class Heartbeat:
         if self._is_entered:
             return self.stop
         leave = partial(Heartbeat.stop, self)
-        # Each returned method has its own stop signal, so that a lookup outside a `with` statement stops nothing.
+        # Each returned method has its own stop signal: a lookup outside a `with` statement stops nothing.
         self._stop = queue.SimpleQueue()
         self._block = weakref.ref(leave, self._stop.put)
         return leave

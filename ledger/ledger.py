@@ -51,9 +51,9 @@ DEFAULT_ROOT = "ledger-data"
 class Ledger:
     """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens a Ledger of its own.
 
-    One exception: a forked child may use its parent's ledger on a local path. The child can send (in segments of its
-    own), receive, extend, release, delete and count, if the parent has read the tables that these calls need. Before
-    the fork the parent should call `Queue.counts`, and send to each FIFO queue that a child sends to.
+    One exception: a forked child may use its parent's ledger on a local path. The child can send, receive, extend,
+    release, delete and count, if the parent has read the tables that these calls need. Before the fork the parent
+    should call `Queue.counts`, and send to each FIFO queue that a child sends to.
 
     A fork breaks delta-rs, so a child's calls that need it raise ForkedProcess at once:
 
@@ -113,13 +113,13 @@ class Ledger:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
           opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
-          maximum_clock_skew, but by at least 1 second. By default, on local paths and where delta-rs commits to an
-          object store, the ledger writes a small file and takes the file's time. If you give only a `clock`, or open
-          with `read_only`, the ledger writes no such file.
+          maximum_clock_skew, but by at least 1 second. By default the ledger writes a small file and takes the file's
+          time, on local paths and where delta-rs commits to an object store. If you give only a `clock`, or open with
+          `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. If the storage has no clock of
-          its own (a local path), a commit of another owner can confirm a step forward.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path, which has no
+          clock of its own, a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
@@ -129,13 +129,12 @@ class Ledger:
             spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work` and a
                 redrive by a predicate. All else works through delta-rs, without a JVM, on storage that delta-rs
                 reaches.
-            engine: auto, spark or delta-rs. auto commits through delta-rs wherever it can: on paths, S3, ABFS and GCS.
-                On S3 only delta-rs may commit.
-            create: False raises LedgerDoesNotExist where there is no complete ledger, so that a mistyped root does not
-                become a new, empty ledger.
+            engine: auto, spark or delta-rs. auto commits through delta-rs on paths, S3, ABFS and GCS. On S3 only
+                delta-rs may commit.
+            create: False raises LedgerDoesNotExist where there is no complete ledger. True makes one, also at a root
+                that is mistyped.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
-                takes no locks, writes no file to test the storage, and makes or upgrades nothing. Calls that only read
-                (counts, peek, messages, views, attributes) still work. A call that writes raises LedgerIsReadOnly.
+                takes no locks, and makes or upgrades nothing. A call that writes raises LedgerIsReadOnly.
             merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself where it
                 can. With statement the engine runs a statement, such as MERGE, for each commit. See `Queue.explain`.
             owner: The name of this process in the view `receipts` (default: user, machine and process).
@@ -235,8 +234,8 @@ class Ledger:
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """Return the queues whose names begin with `prefix`, sorted by name.
 
-        For paging, return at most `max_results` queues after the name `after`. `after` is the last name of the page
-        before (SQS's NextToken).
+        For paging, return at most `max_results` queues after the name `after`, the last name of the page before (SQS's
+        NextToken).
         """
         for field, value in (("prefix", prefix), ("after", after)):
             if not isinstance(value, str):
@@ -258,9 +257,8 @@ class Ledger:
         """Return an analyst view as a DataFrame. Reading takes no lock and changes nothing.
 
         The views are messages, in_flight, queue_depth, dead_letters, processing_times and receipts. `sql` has the same
-        views without Spark. Spark reads the rows when the DataFrame is used, in your session. If the session's
-        spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark leaves out the rows of a missing or
-        corrupt file. `sql` never does.
+        views without Spark. If the session's spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark
+        leaves out the rows of a missing or corrupt file.
 
         `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), at the
         instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
@@ -273,7 +271,7 @@ class Ledger:
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._require_spark("view")
-        # Spark raises the same error for a missing folder as for a mistyped path, so check that the table exists first.
+        # Spark raises the same error for a missing folder as for a mistyped path. Check that the table exists.
         opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
             return queue_depth(spark, opened.store, self.clock)
@@ -282,8 +280,8 @@ class Ledger:
     def sql(self, query: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> pa.Table:
         """Run a SQL query on the analyst views without Spark, and return an Arrow table. A query changes nothing.
 
-        The views, and `version` and `timestamp`, are those of `view`. The SQL is DataFusion's, which comes with
-        delta-rs. `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
+        The views, and `version` and `timestamp`, are those of `view`. The SQL is DataFusion's.
+        `ledger.sql("SELECT * FROM comments")` describes the views and their columns.
 
         Raises:
             InvalidParameterValue: The text is no valid query. The error has DataFusion's words.
@@ -323,11 +321,11 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
-        The result also has the age of the oldest commit to `visibility` that still needs upkeep. Its `vitals` are
-        values that grow with the load, and signs that something hangs. The call only reads. It reads the tables' logs
-        and files through delta-rs, whichever engine commits. `ledger doctor ROOT --json` prints the same state for a
-        monitor. Each table's `damaged` names data files that are missing, empty or of another size than the log says.
-        With `deep` the call also reads all of each data file and checkpoint, and counts the rows.
+        The result also has the age of the oldest commit to `visibility` that still needs upkeep. The result's `vitals`
+        are values that grow with the load, and signs that something hangs. Each table's `damaged` names data files that
+        are missing, empty or of another size than the log says. With `deep` the call also reads all of each data file
+        and checkpoint, and counts the rows. The call only reads, through delta-rs, whichever engine commits. `ledger
+        doctor ROOT --json` prints the same state for a monitor.
 
         Raises:
             StorageFailed: delta-rs cannot read the storage.
@@ -341,9 +339,8 @@ class Ledger:
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
         """Cut damaged tables of a ledger back to their last whole versions. Return what was lost.
 
-        `root` is a local path. With `dry_run` the call changes nothing. Removed files are moved to the folder
-        `_ledger_lost` beside the tables. First stop every process that uses the ledger. A ledger without damage stays
-        as it is.
+        `root` is a local path. First stop every process that uses the ledger. Removed files are moved to the folder
+        `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. At most unreadable checkpoints were moved.
@@ -362,8 +359,7 @@ class Ledger:
         """Remove the ledger at `root` with all its messages. Return what was removed. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
-        object store's own versions, can bring the ledger back. Processes that have the ledger open find no table any
-        more.
+        object store's own versions, can bring it back.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -381,13 +377,12 @@ class Ledger:
         """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
         The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
-        files, also those of delta-rs and other programs. New files have their folder's group, and the folder's default
-        ACL replaces the umask of the process that writes. If the file system has no ACLs, the result's `is_inherited`
-        is False, and every user needs the umask 002. Spark sets permissions by itself: give its session
-        spark.hadoop.fs.permissions.umask-mode=002.
+        files. These files have their folder's group, and the folder's default ACL replaces the umask of the process
+        that writes. If the file system has no ACLs, the result's `is_inherited` is False, and every user needs the
+        umask 002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
 
         Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
-        names files that have other permissions, and another call mends them.
+        names files that have other permissions. Another call of `share` mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -405,13 +400,12 @@ class Ledger:
         The round drops finished segments, joins rows and files, fills the table `receipts`, and takes a step of each
         abandoned message move task. With `vacuum` it also removes files that no version within the retention needs.
         `receipts` is complete only if a round, or `fill_receipts`, runs at least once within log_retention (by default
-        30 days). The load decides how often a round is useful. `ledger upkeep --every 5m`, and `ledger serve`, run a
-        round when the load needs one. A round that judged ages (see below) is recorded in the log of the table `tasks`.
+        30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
         A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
-        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before (a
-        setting, by default 5 minutes; 0: one look is enough). A single wrong look at the clock therefore destroys
-        nothing. `report` gets a line of text for each step. By default the lines are logged at level debug.
+        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before. (This
+        setting is 5 minutes by default; 0: one look is enough.) `report` gets a line of text for each step. By default
+        the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -419,7 +413,7 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._require_delta("upkeep")
-        # Judge ages before any other reading of the clock, because the process may be suspended between two readings.
+        # Judge ages first: the process may be suspended between two readings of the clock.
         judged = JudgedAges(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
@@ -427,8 +421,8 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. Do not record it, so that the next round is
-            # due as soon as this one was.
+            # A round that could not judge ages dropped nothing for its age. It is not recorded, so the next round is
+            # due at the same time as this one was.
             rounds.record(begun, began_at)
         return done
 
@@ -443,8 +437,8 @@ class Ledger:
         One commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". Another
         commit makes sends to a FIFO queue possible again, if they were refused. If such a clock made or changed the
         queue, a further commit corrects the queue's timestamps and what has expired. Running message move tasks are
-        corrected in the same way, each by a commit. Call this only while this machine's clock is right, because no verb
-        can tell which of two clocks is right. With `dry_run` nothing is changed.
+        corrected in the same way, each by a commit. Call this only while this machine's clock is right. With `dry_run`
+        nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
@@ -487,9 +481,9 @@ class Ledger:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
-        place of what `root` holds, which moves to another folder. The call returns the path of that folder, or None if
-        nothing was moved. Processes that have the replaced ledger open notice the change, and continue with the
-        restored ledger. The restored ledger appears at `root` only when everything is copied.
+        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None if nothing
+        was moved. Processes that have the replaced ledger open notice the change, and continue with the restored
+        ledger. The restored ledger appears at `root` only when everything is copied.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

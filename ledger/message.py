@@ -89,7 +89,7 @@ def public_messages(
     account: Account = DEFAULT,
 ) -> list[Message]:
     """Return stored messages as users see them. With a `receipt_id` each has a receipt handle."""
-    # Many messages of a claim share their instants, so make each instant once.
+    # Many messages of a claim share their instants. Make each instant once.
     instants, retention = _SharedInstants(), queue.retention
 
     def public(one: StoredMessage) -> Message:

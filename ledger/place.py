@@ -1,8 +1,4 @@
-"""Places as users name them, and the removal of folders that a failed write made.
-
-`here` calls `rules.location.locate` for this process. Relative paths begin at the process's working folder, and `~` is
-the home of its user.
-"""
+"""Places as users name them, and the removal of folders that a failed write made."""
 
 from __future__ import annotations
 
@@ -15,17 +11,20 @@ from ledger.rules.location import Location, locate, recorded
 
 
 def here(field: str, value: object) -> Location:
-    """Return the place that a user names. Raises InvalidParameterValue for `field`. See `rules.location.locate`."""
+    """Return the place that a user names: see `rules.location.locate`. Raises InvalidParameterValue for `field`.
+
+    Relative paths begin at the process's working folder, and `~` is the home of its user.
+    """
     home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
     place = locate(field, value, str(Path.cwd()), home)
     if place.is_local:
-        # delta-rs follows a link, so the link's target must be a valid place, too.
+        # delta-rs follows a link. So the link's target must be a valid place, too.
         locate(field, os.path.realpath(place.text), "/", home)
     return place
 
 
 def absent_folders(location: str) -> list[Path]:
-    """Return the missing folders of a local path, the innermost first. Other places have no folders."""
+    """Return the missing folders of a local path, the innermost first; none for other places."""
     place = recorded(location)
     if not place.is_local:
         return []

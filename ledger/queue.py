@@ -57,10 +57,8 @@ class Queue(Settling):
     def plot(self, last: float | None = None) -> Figure:
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
-        Notebooks show the figure. Times are UTC. `last` limits the figure to the last so many seconds. By default the
-        figure begins with the first send or event that is known. It has bars for at most 30 holders. The data are the
-        receipts, the commits that are not copied to the receipts yet, and the send instants in the log of the messages'
-        table. Needs matplotlib, and no Spark.
+        Times are UTC. `last` limits the figure to the last so many seconds. By default the figure begins with the first
+        send or event that is known. The figure has bars for at most 30 holders. Needs matplotlib.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -114,48 +112,43 @@ class Queue(Settling):
     ) -> Sent | SentTable | list[SendOutcome]:
         """Send messages in one commit, or in none if no new message is left to send.
 
-        **A DataFrame**: every row is a message, and there may be any number of rows. The body is the column `body`, or
-        the column that `body=` names. If there is no column `body`, the body is the whole row as JSON. With a body
-        column, the columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
-        aws_trace_header are sent, too. Other columns are not sent: a process warns of them once in the log. If whole
-        rows are sent to a FIFO queue, the columns message_group_id and message_deduplication_id are applied as well. A
-        delay on a FIFO queue and a deduplication id on a standard queue are refused. Returns a `Sent`, with `count` and
-        `ids()`.
+        **A DataFrame**: every row is a message. The body is the column `body`, or the column that `body=` names. If
+        there is no column `body`, the body is the whole row as JSON. With a body column, the columns delay_seconds,
+        message_attributes, message_group_id, message_deduplication_id and aws_trace_header are sent, too. Other columns
+        are not sent: a process warns of them once in the log. If whole rows are sent to a FIFO queue, the columns
+        message_group_id and message_deduplication_id are applied as well. A delay on a FIFO queue and a deduplication
+        id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
-        `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), or structs,
-        whose null fields are no attributes. The column may also have lists of structs of key and value, or JSON objects
-        as text. The value of an attribute has one of the forms that an entry of a list may have.
+        `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), structs, lists
+        of structs of key and value, or JSON objects as text. A null field of a struct is no attribute.
 
         **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
-        have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. The call also
-        takes one string or entry without a list. It returns a list with a SendOutcome for each, in order. The outcome
-        of a sent entry is the message's id as a text, and has its sequence number and MD5s. An entry with another key
-        is refused, because a misspelled key would silently change the message. To send a dictionary as a JSON body, use
-        `json.dumps`. The keyword arguments are defaults for the entries of a list.
+        have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. An entry with
+        another key is refused. One string or entry may also come without a list. The result is a list with a
+        SendOutcome for each, in order. The outcome of a sent entry is the message's id as a text, and has its sequence
+        number and MD5s. The keyword arguments are defaults for the entries. To send a dictionary as a JSON body, use
+        `json.dumps`.
 
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
         sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
         some were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and
-        nothing is sent. The same holds for a string or entry without a list, and for a table. As in SQS, a list for a
-        FIFO queue is refused as a whole if an entry lacks its group, or a needed deduplication id.
+        nothing is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO
+        queue lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
-        retry returns its ids. The same list under the same id has the same outcomes. Another send under the same id
-        (other messages, another number of messages, another queue of the ledger) is an error. In Airflow, the id {{
-        dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task from all others. A FIFO queue
-        takes no attempt id. Its messages need a group. For 5 minutes the queue recognizes a repeated message by its
-        deduplication id (F1).
+        retry returns its ids. Another send under the same id (other messages, another number of messages, another queue
+        of the ledger) is an error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by
+        its deduplication id (F1). In Airflow, use the id
+        {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}.
 
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
-        evaluations differ (in number, bodies, groups or attributes), as with a random UDF, the call is refused and
-        nothing is sent. If Spark commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its
-        rows until they are sent. In both cases a later call whose DataFrame has other rows is another send, and an
-        error. Delays are not compared.
+        evaluations differ (in number, bodies, groups or attributes), the call is refused and nothing is sent. If Spark
+        commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
+        Delays are not compared.
 
-        In a list, errors below that concern a body refuse only their entry (see M2). For a DataFrame the errors name
-        the column and the value.
+        In a list, errors below that concern a body refuse only their entry (see M2).
 
         Raises:
             InvalidParameterValue: A body is no string, or the message is over the queue's MaximumMessageSize. Or a
@@ -182,20 +175,20 @@ class Queue(Settling):
     ) -> Claim:
         """Claim up to `max_messages` visible messages (None: all) under one new receipt, in one commit.
 
-        Returns a Claim. An empty claim is false. A claim never has more messages than `max_messages`. When other
-        receivers compete, or a quota is nearly used up, a claim may have fewer messages than are visible.
+        Returns a Claim, which is false if it is empty. When other receivers compete, or a quota is nearly used up, a
+        claim may have fewer messages than are visible.
 
         On FIFO queues (F2) a claim has messages in order. A message is not received while an earlier message of its
-        group is in flight, delayed or locked. Groups come in the order in which they became receivable. A group became
-        receivable when its first visible message came, or when that message's delay ended. If a claim or a lock on a
-        message of the group ended later, that end counts. A claim takes all receivable messages of a group before those
-        of the next group.
+        group is in flight, delayed or locked. Groups come in the order in which they became receivable. A group
+        became receivable when its first visible message came, or when that message's delay ended. If a claim or a lock
+        on a message of the group ended later, that end counts. A claim takes all receivable messages of a group before
+        those of the next group.
 
         D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, and not received. If that queue does not exist or cannot take the message, the message is received. A
-        message in doubt is one whose `claim.write` was begun and not finished. The receive asks the message's output
-        table whether its rows are in. If they are not, a fence is committed to that table, and the message can be
-        received. If the table cannot be asked, the message is left alone, and other messages are still received.
+        queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
+        message in doubt (its `claim.write` was begun and not finished) the receive asks the output table. If the
+        message's rows are not in the table, a fence is committed to the table, and the message can be received. If the
+        table cannot be asked, other messages are still received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -203,11 +196,11 @@ class Queue(Settling):
                 ReceiveMessageWaitTimeSeconds.
             attempt_id: While the claim of an earlier receive under this id is held, the call returns that claim again,
                 and restarts its timeout. If that claim holds more than `max_messages` messages, the call raises
-                InvalidParameterValue. Every task needs an id of its own, as for `send`.
+                InvalidParameterValue.
 
         Raises:
-            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. On a FIFO
-                queue, and after a wait in vain, the call returns an empty claim instead.
+            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO
+                queue, and after a wait, the claim is empty instead.)
             OutputUnreadable: Only messages in doubt are left to receive, and their output table, which the error names,
                 cannot be asked.
             QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
@@ -215,18 +208,18 @@ class Queue(Settling):
         return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
     def receive_many(self, requests: Sequence[Sequence[int | str | None]]) -> list[Claim]:
-        """Receive for several requests in one commit, at about the cost of one receive of all their messages.
+        """Receive for several requests in one commit.
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
         The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
         claims are those of receives one after the other at one instant. But each message goes to one claim only, even
         with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, even if that claim leaves messages
-        of the group. A request whose attempt holds a claim gets that claim again. All claims that are not empty have
-        the same `version`. The call is safe to retry if every request has an attempt id.
+        of the group. All claims that are not empty have the same `version`. The call is safe to retry if every request
+        has an attempt id.
 
         If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
-        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). It is
-        InvalidParameterValue if the attempt holds more messages than the request asks for. OutputUnreadable is as in
+        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). The error is
+        InvalidParameterValue if the attempt holds more messages than the request asks for, and OutputUnreadable as in
         `receive`.
 
         Raises:
@@ -256,54 +249,51 @@ class Queue(Settling):
         """Run a worker's loop, each claim under a heartbeat: claim, run `function`, write its rows, acknowledge.
 
         Needs Spark. A new claim has up to `max_messages`. `function` gets `Claim.dataframe` and returns rows for the
-        table `output`. The rows need the column message_id, which is written. A column receipt_handle is not written,
-        because handles end with the claim. `function` returns one of:
+        table `output`. The rows need the column message_id, which is written. A column receipt_handle is not written.
+        `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
         - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column, or
           if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
-          column are written. The DataFrame is computed once;
+          column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
-          only tells why, in its columns message_id and reason. It is computed separately if messages failed.
+          only tells why, in its columns message_id and reason.
 
         A row to write that names no message of the claim is an error.
 
         **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
         RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
         its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
-        from that many receives on, unless the policy made it a dead letter before. Failed messages and their reasons
-        pass through the driver. With `failures`, each failed message gets a row in that table with message_id, reason,
-        verdict, receive_count, receipt_handle and body. The verdict is park, release, or dead_letter. A dead_letter is
-        a released message that was received as often as the queue's RedrivePolicy allows. With `stamped`, rows of both
-        tables also have receipt_id, claim_version, worker and written_at.
+        from that many receives on, unless the policy made it a dead letter before. With `failures`, each failed message
+        gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
+        is park, release, or dead_letter. A dead_letter is a released message that was received as often as the queue's
+        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        written_at.
 
         **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
-        halves. A half that raises is halved in turn. Each part that succeeds is written and acknowledged by itself. A
-        function that aggregates over the claim then gets only parts of it. If a message raises alone, it failed, with
-        its own exception as the reason. At the end one more commit releases or parks the messages that raised. If
-        everything raises alike (`ledger.work.isolation` has the rules), the claim is released uncounted (this receive
-        does not count) and the error is raised. A single message that raises in a claim of n costs at most 2 log2(n) +
-        3 more calls, with log2(n) rounded up. If each row is computed by itself, use `per_row`, which needs no more
-        calls.
+        halves. Each part that succeeds is written and acknowledged by itself, so a function that aggregates then gets
+        only parts of the claim. If a message raises alone, it failed, with its own exception as the reason. At the end
+        one more commit releases or parks the messages that raised. If everything raises alike (see
+        `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and the error is raised.
+        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
-        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again
-        (`ledger.work.functions.safely`). If all messages of a claim fail alike, the claim is released uncounted and a
+        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again.
+        If all messages of a claim fail alike, the claim is released uncounted and a
         LedgerError is raised. At least three of these messages must have been received for the first time. An error of
         the surroundings (a missing module, no connection) needs no such messages.
 
         **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
         locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
-        ends within the visibility timeout. The loop therefore waits for messages that a dead worker held. "once" ends
-        after one receive, "forever" never. At an error the current claim is released. The receive of that claim counts
-        only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim, and raises
-        SystemExit, unless other code handles the signal. If others took a claim over, the worker leaves it to them and
-        receives the next one.
+        ends within the visibility timeout. "once" ends after one receive, "forever" never. At an error the current
+        claim is released. The receive of that claim counts only if the JVM died or the memory ran out. SIGTERM in the
+        main thread also releases the claim, and raises SystemExit, unless other code handles the signal. If others took
+        a claim over, the worker receives the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
-        `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default the lines are printed in
-        notebooks and at prompts, and logged elsewhere. `bar` is as in `consume`, and advances with each claim.
+        `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default notebooks and prompts
+        print the lines, and other processes log them. `bar` is as in `consume`, and advances with each claim.
 
         Returns counts of what was done. Raises what `function` raises for all messages alike, and what `Claim.write`
         raises, except LeaseLost.
@@ -351,8 +341,8 @@ class Queue(Settling):
     ) -> Consumed:
         """Call `handler` for each message, write its rows to the table `output`, and acknowledge, without Spark.
 
-        Each row is written once, and no row is lost, whenever the process is killed: `Claim.write` settles rows and
-        messages together. Heartbeats extend the current claims.
+        Each row is written once, and no row is lost, whenever the process is killed. Heartbeats extend the current
+        claims.
 
         Args:
             handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
@@ -366,15 +356,13 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and at least twice what the
-                handlers work on at once. If so many messages do not fit in `max_bytes`, the size is smaller. While a
+                handled in `flush_seconds`, at most `flush_rows`, and fewer if they do not fit in `max_bytes`. While a
                 process has as many unsettled messages as two such claims, it receives no further claim.
-            max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count while
-                their messages wait, are with the handler, or are not settled yet. The process reads more only while the
-                handler raises for all messages, until the process has decided whether the handler is broken.
+            max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
+                their messages are settled. Exception: while the handler raises for all messages, the process reads
+                more, until it has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
-                ids, or none. Under a shared id two consumers handle the same messages twice, until one finds that the
-                other has settled some. That consumer counts these messages as lost, and then receives other messages.
+            ids, or none. Under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
                 of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
                 the claim are handled, or when memory is full (`max_bytes`).
@@ -385,14 +373,14 @@ class Queue(Settling):
                 wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
             flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed,
-                about this cost at most, and the calls that were running, are repeated.
+                at most about this cost is repeated, and the calls that were running.
             group_limits: How many messages of a group the handlers of all processes together may get. Give one
-                GroupLimit for every group, or a dictionary with a GroupLimit for each group. Its key None is for every
-                group that it does not name. A message over its group's limit waits in the process for about two seconds
+                GroupLimit for every group, or a dictionary with a GroupLimit for each group, and with the key None for
+                all other groups. A message over its group's limit waits in the process for about two seconds
                 at most. A message that would have to wait longer is released uncounted, and hidden until the limit
-                allows it, for at most 60 seconds. Other groups continue. Messages without a group have no limit.
-            limits_folder: Several calls of `consume` on one machine that name the same folder share their limits. By
-                default the limits hold for the processes of this call.
+                allows it, for at most 60 seconds. Messages without a group have no limit.
+            limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
+                the limits hold for the processes of this call.
             bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
                 installed (the extra `progress`). Without a bar, lines are reported, at least 10 seconds apart.
             report: As in `work`.
@@ -433,16 +421,15 @@ class Queue(Settling):
         """Return the claim of a receipt, so that another process can continue its work.
 
         The claim has the messages under this receipt that nobody deleted, released, moved, locked or received again. If
-        there are none, the claim is empty and false. None is the receipt of an empty claim, and gives an empty claim.
-        On a standard queue `messages()` has the oldest first. On a FIFO queue `messages()` has one group after the
-        other, each in order. Groups come in the order in which their first messages arrived, because the order of the
-        grant is not recorded. A claim that an attempt gets again has this order, too.
+        there are none, or if the receipt is None, the claim is empty and false. On a standard queue `messages()` has
+        the oldest first. On a FIFO queue it has one group after the other, each in order. Groups come in the order in
+        which their first messages arrived.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
         """
         record = self.access.record()
-        # An empty claim has no receipt. None must not find messages that nobody received, which have no receipt either.
+        # An empty claim has no receipt, and neither have messages that nobody received. None must not find these.
         checked_receipt = receipt_id if is_receipt(receipt_id) else None
         grant = None if checked_receipt is None else self.access.store.held(record, checked_receipt)
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=checked_receipt)
@@ -450,11 +437,10 @@ class Queue(Settling):
     def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
         """Show what a verb would commit now, and change nothing: the statement and its source rows.
 
-        `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. The
-        verb reads and decides as usual, and stops before the commit. The result does not have the verb's own answer. A
+        `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. A
         receive does not wait unless `wait` is given. For a verb of several commits (the purge of a FIFO queue) the
-        result shows the first commit. No argument may be a DataFrame of Spark. Works with each value of the setting
-        `merge`, and on a ledger that is open read-only. `print` shows the result as text.
+        result shows the first commit. No argument may be a DataFrame of Spark. Works on a ledger that is open
+        read-only, too.
 
         Raises what the verb raises. Raises LedgerError for a ledger in memory. Raises InvalidParameterValue for another
         verb than receive, receive_many, send, delete, change_visibility, settle, lock, purge, restore,
@@ -494,11 +480,10 @@ class Queue(Settling):
         """Delete every message that is in the queue now, in flight or not. Return how many.
 
         A message that is sent during the call is deleted or stays. M3: a FIFO queue, even an empty one, forgets all
-        deduplication ids. A message that was sent before the purge can be sent again after it. With `older_than`
-        (seconds, 0 or more) only messages that were sent longer ago are deleted, counted from the call by this
-        process's clock. The age of a dead letter counts from its first send. Such a purge is one commit and forgets no
-        deduplication id. The setting purge_interval does not apply to it. A receipt of a purged message changes nothing
-        any more, as after a delete.
+        deduplication ids. So messages that were sent before can be sent again. With `older_than` (seconds, 0 or more)
+        only messages that were sent longer ago are deleted, counted from the call by this process's clock. The age of a
+        dead letter counts from its first send. Such a purge is one commit and forgets no deduplication id. The setting
+        purge_interval does not apply to it.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
@@ -524,12 +509,11 @@ class Queue(Settling):
         has the message's body, attributes, group, deduplication id, trace header and sender, but a new id, and was
         never received. In a standard queue a copy is as old as its message, and a delay continues. If such a copy would
         expire at once by the target's MessageRetentionPeriod, it counts as sent now. In a FIFO queue every copy counts
-        as sent now, because the arrival decides the order. Each group stays in order, and no copy is left out as a
-        duplicate.
+        as sent now. Each group stays in order, and no copy is left out as a duplicate.
 
         Only messages that arrived before the copy's first call are copied. Messages that are acknowledged or moved
-        during the copy may be copied or not. Stop the senders and receivers of this queue, or check in both queues what
-        they did during the copy. This ledger may be open read-only.
+        during the copy may be copied or not. Better stop the senders and receivers of this queue first. This ledger may
+        be open read-only.
 
         Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
         same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy the
@@ -557,8 +541,8 @@ class Queue(Settling):
 
         The file has a row for each message, the oldest first. The columns are message_id, body, message_attributes,
         message_group_id, message_deduplication_id, aws_trace_header, sender_id, sequence_number, sent_at, enqueued_at,
-        available_at and receive_count. The queue's attributes are in the file's metadata. The messages stay in the
-        queue. A file at `path` is complete, and survives a power cut.
+        available_at and receive_count. The queue's attributes are in the file's metadata. A file at `path` is complete,
+        and survives a power cut.
 
         Raises:
             InvalidParameterValue: The name is taken, or there is no folder to write in.
@@ -590,27 +574,26 @@ class Queue(Settling):
         """Make messages that are parked or postponed visible now. Return how many.
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
-        retry. Nobody holds parked and postponed messages. The view `in_flight` lists them by receipt, state and reason.
-        With a `receipt_id` only messages that were released under this receipt become visible: none for None, which is
-        the receipt of an empty claim. A message that somebody receives during the call stays with its receiver. Receive
-        counts stay, so `work` and `consume` park a parked message again at its next failure. `reason` is as in
-        `Claim.release`. By default each message keeps the reason for which it was parked or postponed.
+        retry. The view `in_flight` lists them by receipt, state and reason. With a `receipt_id` only messages that were
+        released under this receipt become visible. (None, the receipt of an empty claim, has none.) A message that
+        somebody receives during the call stays with its receiver. Receive counts stay, so `work` and `consume` park a
+        parked message again at its next failure. `reason` is as in `Claim.release`. By default each message keeps its
+        reason.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
         """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many become visible.
 
-        No earlier receipt works on a restored message. The view `receipts` keeps both the deletion and the restore.
-        Only messages within their retention are restored, and only while their receipts are kept (the setting
-        keep_deleted_receipts). Returns 0 if there is nothing to restore under the receipt, or if the receipt is None.
+        No earlier receipt works on a restored message. Only messages within their retention are restored, and only
+        while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if there is nothing to restore
+        under the receipt, or if the receipt is None.
 
         A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
-        passed, whether or not their rows are in the output table. The call first asks the table. If the table does not
-        have the rows, the call commits a fence to the table. So a writer that is still running cannot write the rows
-        later. A table that is gone (it is missing, or another table is in its place) cannot be fenced. In this case the
-        call assumes that the table is gone for good. If the table comes back, or is made again, a writer that is still
-        running could add its rows to those of the next receiver.
+        passed, whether or not their rows are in the output table. If the table does not have the rows, the call first
+        commits a fence to the table. So a writer that is still running cannot write the rows. A table that is gone (it
+        is missing, or another table is in its place) cannot be fenced. If such a table comes back, a writer that is
+        still running could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -635,9 +618,8 @@ class Queue(Settling):
           for the message, and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
-          are strings: receipt_handle, action, outcome, error_code and error_message. The last two are null for a
-          success. The DataFrame of handles is evaluated once, so the outcomes are those of exactly the handles that the
-          call used.
+          are strings: receipt_handle, action, outcome, error_code and error_message (the last two are null for a
+          success). The DataFrame of handles is evaluated once.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
           pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
 
@@ -675,8 +657,8 @@ class Queue(Settling):
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
         """Return the names of the queues whose RedrivePolicy names this queue, sorted.
 
-        As SQS's ListDeadLetterSourceQueues. For paging, return at most `max_results` names after `after`, the last name
-        of the page before (SQS's NextToken).
+        For paging, return at most `max_results` names after `after`, the last name of the page before (SQS's
+        NextToken).
         """
         return queue_settings.source_queues(self.access, after, max_results)
 
@@ -686,7 +668,7 @@ class Queue(Settling):
         """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
         With `destination` they move to that queue. In the new queue they count as never received, and their retention
-        begins now. A message whose origin is gone, or cannot take it, stays.
+        begins now. A message stays if its origin is gone, or cannot take it.
 
         Args:
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
@@ -707,10 +689,9 @@ class Queue(Settling):
     ) -> str:
         """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
-        As SQS's StartMessageMoveTask. Returns the task's handle, which contains the queue's ARN as in SQS. Without a
-        rate all visible messages move in one commit, before the return. With a rate, this process moves about that many
-        messages a second in the background. If the process ends, rounds of `Ledger.upkeep` in any process continue the
-        task, each with one step.
+        As SQS's StartMessageMoveTask. Returns the task's handle. Without a rate all visible messages move in one
+        commit, before the return. With a rate, this process moves about that many messages a second in the background.
+        If the process ends, rounds of `Ledger.upkeep` in any process continue the task, each with one step.
 
         Raises:
             InvalidParameterValue: No queue's RedrivePolicy names this queue, or a task is running already.
@@ -761,7 +742,7 @@ class Queue(Settling):
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replace the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-        A key must not begin with aws:, which SQS reserves.
+        A key must not begin with aws:.
         """
         queue_settings.change_tags(self.access, lambda known: tags)
 
@@ -780,8 +761,8 @@ class Queue(Settling):
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Add a statement to the queue's Policy, as SQS's AddPermission.
 
-        The policy is stored with the queue. Only `ledger serve` enforces the policy, for its callers. For all other
-        processes the storage decides who may read and write a ledger.
+        Only `ledger serve` enforces the policy, for its callers. For all other processes the storage decides who may
+        read and write a ledger.
 
         Raises:
             InvalidParameterValue: The label is wrong or in use, an account's id is wrong, or an action is unknown or

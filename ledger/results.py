@@ -24,8 +24,8 @@ class OutcomeList(list[One]):
 class SendOutcome(str):
     """The outcome of one entry of a send, as SQS's SendMessageBatchResult has it.
 
-    The outcome is a text: the id of the message. `ids = queue.send(bodies)` is a list of ids. A refused entry has no
-    message, so its outcome is an empty text, which is false. `all(queue.send(bodies))` says whether all were sent.
+    The outcome is a text: the id of the message. A refused entry has no message, so its outcome is an empty text, which
+    is false. `all(queue.send(bodies))` says whether all were sent.
 
     `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the sequence number of its original. `error`
     is the exception for which the entry was refused, or None.
@@ -46,7 +46,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # Show the advice, too, because SQS's sentence does not say what to do.
+        # SQS's sentence does not say what to do. So show the advice, too.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -99,8 +99,7 @@ class SendOutcome(str):
 class HandleOutcome:
     """The outcome of one receipt handle of a list. A failure is false: `all(queue.delete(handles))`.
 
-    `error_code` is SQS's name of the failure, and `error_message` is SQS's sentence about it. Both are None for a
-    success.
+    `error_code` and `error_message` are SQS's, and None for a success.
     """
 
     receipt_handle: str | None
@@ -124,10 +123,9 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has (Q1), by state, and the age in seconds of the oldest one (None: no message).
 
-    `deleted`, `expired` and `moved` messages do not count for the age. The oldest message is no older than
-    `age_of_oldest`. If small sends were joined into one file, `age_of_oldest` may be the age of a finished message,
-    sent up to the setting `open_segment_seconds` earlier. `deleted`, `expired` and `moved` (to a dead-letter queue, or
-    back) count messages that upkeep has not removed yet.
+    No message is older than `age_of_oldest`, except deleted, expired and moved ones. If small sends were joined into
+    one file, it may be the age of a finished message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`,
+    `expired` and `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int

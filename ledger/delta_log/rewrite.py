@@ -1,22 +1,16 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
-**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. A MERGE
-statement of Spark checks them again, on the table's newest version. delta-rs's MERGE ignores an edit that does not find
-its row. A direct commit, or a MERGE of delta-rs, fails if others committed to the same partitions since the snapshot.
-If a direct commit or a MERGE of delta-rs lands, the snapshot's rows are unchanged, and it was enough to check these
-rows.
+**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. A direct
+commit, or a MERGE of delta-rs, fails if others committed to the same partitions since then. A MERGE statement of Spark
+checks the edits again, on the table's newest version.
 
 **Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
-`still_changing`. A settled row hardly ever changes any more. A partition in which thirty rows a second become settled
-has 100,000 settled rows after an hour. If settled rows were in one file with the others, each commit would write them
-again. Therefore settled rows get files of their own once there are ENOUGH of them. A file is joined with new settled
-rows if it has at most twice as many rows as these, up to FULL settled rows in all. From then on a row is joined about a
-dozen times at most, as each join makes its file half as large again. A partition has about a dozen files at most, and
-one for each FULL rows.
+`still_changing`. A settled row hardly ever changes any more, and there are many. So settled rows get files of their own
+once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these, and
+if all together are at most FULL. A partition has about a dozen files at most, and one for each FULL rows.
 
-Arrow's queries compare many rows. Few rows are compared without a query: to plan a query takes Arrow a third of a
-millisecond and more. With queries, a small commit would plan twenty of them.
+Few rows are compared without a query of Arrow's: to plan one takes a third of a millisecond and more.
 """
 
 from __future__ import annotations
@@ -51,7 +45,7 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
         if column.null_count == length:
             continue
         values = _comparable(column)
-        # Mostly a column separates no more rows than the columns before it. Then avoid the sort.
+        # Mostly a column separates no more rows than the columns before it. Then there is no need to sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
             together = number * (int(values.max()) + 1) + values
@@ -67,16 +61,17 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of rows and of edits that are equal in the columns `keys`, a pair for each match. A null
-    matches nothing."""
+    """Return the positions of rows and of edits that are equal in the columns `keys`: a pair for each match.
+
+    A null matches nothing.
+    """
     if edits.num_rows > FEW_ROWS:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # Narrow the rows down column by column. A row that has some edit's value in each column mostly is the row
-            # of an edit.
+            # Narrow the rows down column by column: mostly only the rows of edits are left.
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
@@ -117,8 +112,8 @@ NO_REVISION = -1
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
     """Raise Conflict if an edit does not find the table as it supposes.
 
-    An edit supposes that a row to insert does not exist, and that a row to update or delete exists with the expected
-    revision (null: any revision). Each edit supposes, too, that its partition was read.
+    An edit supposes that a row to insert does not exist. A row to update or delete must exist with the expected
+    revision (null: any revision). It also supposes that its partition was read.
 
     Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
     if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit
@@ -171,8 +166,7 @@ class Rewrite(NamedTuple):
 
 
 def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpec) -> Rewrite:
-    """Return the rewrite of a partition's files by edits that find the rows as they suppose (see
-    `require_expected`)."""
+    """Return the rewrite of a partition's files by edits that `require_expected` accepts."""
     rows = pa.concat_tables([table.nothing, *files.values()])
     sizes = np.array([file_rows.num_rows for file_rows in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
@@ -186,8 +180,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Stop before a joined file has more than FULL rows. Files that have more rows already, from commits of many
-        # rows, then stay as they are.
+        # Stop before a joined file has more than FULL rows. Larger files then stay as they are.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined

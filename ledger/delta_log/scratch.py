@@ -13,7 +13,7 @@ from pathlib import Path
 from deltalake.exceptions import DeltaError
 
 PREFIX = "ledger-commit-"
-#: The age of a folder, in seconds, after which its process must be dead: no commit takes a day.
+#: The age of a folder, in seconds, after which its process must be dead.
 ABANDONED = 86_400
 #: The content of a probe: more than a file system stores beside a name.
 PROBE = b"0" * 65_536
@@ -22,8 +22,7 @@ _swept: set[str] = set()
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Return a context with a new folder, in the folder for temporary files (TMPDIR). The folder is removed when the
-    context ends.
+    """Return a context with a new folder in the folder for temporary files (TMPDIR), removed at its end.
 
     The first call of a process removes folders older than ABANDONED, which killed processes of the same user have left.
     If the folder for temporary files takes no file, an error in the context becomes an OSError that names this folder.

@@ -39,8 +39,7 @@ def committing(
 ) -> Iterator[SparkSession]:
     """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
 
-    Raises Conflict for a lost race, for edits that no longer fit the table, and for a listing of the log that has a
-    gap.
+    Raises Conflict for a lost race, for edits that do not fit the table, and for a log listing with a gap.
     """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
@@ -65,8 +64,10 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows and carries versions of applications. Spark's own writer can carry one of
-    these at most."""
+    """Commit a transaction that appends rows and carries versions of applications.
+
+    Spark's own writer can carry at most one of these.
+    """
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
     _commit(session, begun, [*_marks(session, transactions), *files])
@@ -100,8 +101,7 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 def committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
-    Raises Conflict if there is none: Delta silently skips a write under a transaction that another writer has committed
-    meanwhile.
+    Raises Conflict if there is none: Delta silently skips a write under a transaction that is committed already.
     """
     version = session.conf.get(LAST_VERSION)
     if version is None:

@@ -55,8 +55,7 @@ def direct_tables(
 
 
 def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
-    """Return the files of a table. On a local path they need no JVM. `sync`: what the client writes survives a power
-    cut."""
+    """Return the files of a table. On a local path they need no JVM, and with `sync` writes survive a power cut."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 

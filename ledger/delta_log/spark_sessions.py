@@ -1,7 +1,4 @@
-"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its settings for S3.
-
-This module also knows the versions of the engines that the ledger was run with.
-"""
+"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its S3 settings."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Tell whether this process has the JVM of a session. The JVM of Spark Connect is in another process."""
+    """Tell whether this process has the JVM of a session. (Spark Connect has it in another process.)"""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)
@@ -68,8 +65,7 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once, at most MOST_TASKS. Spark Connect shows this only by the partitions
-    of a generated range."""
+    """Return how many tasks a session runs at once, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -112,8 +108,10 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return a DataFrame of all rows of an Arrow table. The chunks are combined, as PySpark 4.2 loses rows after an
-    empty chunk."""
+    """Return a DataFrame of all rows of an Arrow table.
+
+    The chunks are combined, because PySpark 4.2 loses rows after an empty chunk.
+    """
     return spark.createDataFrame(rows.combine_chunks())
 
 
@@ -129,7 +127,7 @@ def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """Return the JVM that a session runs on. Its classes have no types in Python."""
+    """Return the JVM that a session runs on."""
     return spark._jvm
 
 

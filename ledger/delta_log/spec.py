@@ -1,4 +1,4 @@
-"""The TableSpec: a caller's description of a table. The client needs one for each table."""
+"""A TableSpec describes a table to the client."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pyarrow as pa
 
 #: The property for the checkpoint interval, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: How long a new table keeps commits and removed files, in days. These are also Delta's defaults for a table without
-#: these properties.
+#: How long a new table keeps commits and removed files, in days: Delta's defaults.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -21,15 +20,17 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604
 
 
 class Kept(NamedTuple):
-    """How long a table keeps commits, and files that it no longer needs, in seconds."""
+    """How long a table keeps commits, and removed files, in seconds."""
 
     log_retention: int
     deleted_file_retention: int
 
 
 def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return the retention in a table's properties. Delta's defaults replace properties that are missing or not
-    understood."""
+    """Return the retention in a table's properties.
+
+    Delta's defaults replace properties that are missing or not understood.
+    """
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
     return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
@@ -41,8 +42,7 @@ def interval_seconds(interval: str | None) -> int | None:
     return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
-#: Types of columns for partitions, and types for statistics in the log. The text of other types' values in the log
-#: depends on the writer. No value of a partition may be null.
+#: Types of columns for partitions, and types for statistics in the log.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
 #: Types of columns that a fact may be about.
@@ -60,13 +60,13 @@ class Layout(NamedTuple):
 
 
 class PartitionFilter(Protocol):
-    """Partitions named by literals on their columns. Only such predicates narrow a Delta transaction."""
+    """Partitions named by literals on their columns."""
 
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
         """Return the values that the filter names, by partition column, as alternatives.
 
-        The filter names a partition that has one of the values in each column of one alternative. A column that is not
-        in an alternative may have any value.
+        The filter names a partition that has one of the values in each column of one alternative. Columns that an
+        alternative lacks may have any value.
         """
 
     def bounded(self: Filter) -> Filter:
@@ -76,15 +76,14 @@ class PartitionFilter(Protocol):
         """Return the filter as a SQL predicate on columns of `alias`."""
 
     def covers(self, *values: Any) -> bool:
-        """Tell whether the filter names a whole partition, which is given by the values of its columns or by their
-        texts."""
+        """Tell whether the filter names a whole partition, given by its columns' values or their texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
         """Return the partitions one by one, if the filter names values for each of these columns; else None."""
 
 
 class Fact(NamedTuple):
-    """A fact that the log has about each data file: a column in the table of facts, and the origin of its values.
+    """A fact that the log has about each data file: a column of the table of facts, and where its values come from.
 
     `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), or
     "rows" (the number of rows). Facts about instants are in milliseconds.
@@ -98,12 +97,13 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column of ordinals, and what happens to rows that share one. An ordinal is a number that no two rows of a
-    partition may share.
+    """A column of ordinals, and what happens to rows that share one.
+
+    An ordinal is a number that no two rows of a partition may share.
 
     When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
-    equal to it are dropped. Other rows with this ordinal move to another partition, which `new_partition` returns for
-    the values of their old one. There they get ordinals from 0 on.
+    equal to it are dropped. Other rows with this ordinal move to another partition, and get ordinals from 0 on there.
+    `new_partition` returns that partition's values for the values of the old one.
     """
 
     column: str
@@ -127,8 +127,7 @@ class StagedFolders(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """The description of a table: its name, its columns, its partition columns, and the columns that identify a row in
-    its partition (`key`).
+    """The description of a table. `key` has the columns that identify a row in its partition.
 
     Raises ValueError for columns that the client cannot write as Delta's protocol has them.
     """
@@ -137,11 +136,10 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns whose smallest and greatest value in each file direct appends and joins write into the log. Empty:
+    #: Direct appends and joins write each file's smallest and greatest values in these columns into the log. Empty:
     #: statements make all appends, and the engine chooses the columns of its statistics.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled (but see `still_changing`): it hardly ever changes any
-    #: more. A rewrite of files (see `rewrite`) puts many such rows into files of their own.
+    #: A row that has a value in one of these columns is settled (but see `still_changing`). See `rewrite`.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
@@ -152,7 +150,7 @@ class TableSpec:
     #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
     #: Partition columns. On a local path, a delete does not conflict with commits to partitions with other values in
-    #: these columns (unless the table is altered).
+    #: these columns (unless somebody altered the table).
     independent_by: tuple[str, ...] = ()
     #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None

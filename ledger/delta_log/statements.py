@@ -1,15 +1,14 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
-columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has
-no SQL for a MERGE, and gets the same kind of predicate and clauses through calls, one by one.
+columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs
+gets the same predicate and clauses through calls.
 
-**Checks of an edit's assumptions.** In delta-rs, an update that finds no row changes nothing. Therefore the client
-compares the edits with the rows that they were decided on, before delta-rs runs the statement. delta-rs runs the
-statement on the version that these rows were read from. The commit fails if others committed to these partitions since.
-Spark runs the statement on the newest version. In Spark the statement itself fails with CHANGED_MEANWHILE if an edit
-does not find the table as the edit supposes. This is so if the row has another revision, if the row to insert exists,
-or if the row to update or delete does not exist.
+**Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
+the rows that they were decided on. delta-rs runs the statement on the version of these rows. The commit fails if others
+committed to these partitions since. Spark runs the statement on the newest version. There the statement itself fails
+with CHANGED_MEANWHILE if a row has another revision, if a row to insert exists, or if a row to update or delete does
+not.
 """
 
 from __future__ import annotations
@@ -56,8 +55,10 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class Merge:
-    """A MERGE of edits into a table: how rows match, and the clauses. For each row the first clause that
-    applies is used."""
+    """A MERGE of edits into a table: how rows match, and the clauses.
+
+    For each row the first clause that applies is used.
+    """
 
     on: str
     clauses: tuple[Clause, ...]
@@ -83,8 +84,7 @@ def plain_merge(table: TableSpec, where: PartitionFilter) -> Merge:
 
 
 def checking_merge(table: TableSpec, where: PartitionFilter) -> Merge:
-    """Return the MERGE that fails as a whole, with CHANGED_MEANWHILE, if an edit does not find the table as
-    it supposes."""
+    """Return the MERGE that fails with CHANGED_MEANWHILE if an edit does not find the table as it supposes."""
     sources = _sources(table)
     changes = {column: value for column, value in sources.items() if column not in table.partitions}
     fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"

@@ -1,8 +1,7 @@
 """The files below one table: how they are read, made, listed and removed.
 
-Paths are relative to the table's folder. Each of the three interfaces `LogEntries`, `Storage` and `TableStorage` has
-more methods than the one before. LocalFiles here and ObjectFiles in `object_store` have all of them. HadoopFiles in
-`hadoop`, for files that only Spark's JVM reaches, has those of `Storage`.
+Paths are relative to the table's folder. LocalFiles here and ObjectFiles in `object_store` implement TableStorage.
+HadoopFiles in `hadoop`, for files that only Spark's JVM reaches, implements Storage.
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ from ledger.runtime.forks import renew_in_child
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
-#: number on the disk, its time of change and its size. The stamp () means that the storage has no stamps: there,
-#: nothing is cheaper to read than the content.
+#: number on the disk, its time of change and its size. The stamp () means that the storage has no stamps.
 Stamp = tuple[int, ...]
-#: The size, in bytes, up to which a data file is read in one request from an object store, and kept in memory. This is
-#: safe: a file that is written again under its path has the same rows.
+#: A data file of at most so many bytes is read in one request from an object store, and kept in memory. This is safe: a
+#: file that is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles (of files) or one FileRows (of rows) keeps in memory.
 KEPT = 64 << 20
@@ -57,7 +55,7 @@ class LogFile(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A file of a table, of any kind: its path, its size in bytes, and when it was written, in seconds since 1970."""
+    """A file of a table: its path, its size in bytes, and when it was written, in seconds since 1970."""
 
     path: str
     bytes: int
@@ -82,8 +80,7 @@ class LogEntries(Protocol):
     def put_new(self, path: str, content: bytes) -> bool:
         """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
 
-        If two calls run at once, only one returns True. On an object store the result may also be False because an
-        answer was lost.
+        If two calls run at once, only one returns True. On an object store False may also mean that an answer was lost.
         """
 
     def remove(self, path: str) -> None:
@@ -96,36 +93,37 @@ class Storage(LogEntries, Protocol):
     def held_log(self) -> AbstractContextManager[LogEntries]:
         """Return a context that holds the current folder of the log, even if another folder takes its place meanwhile.
 
-        A new entry then joins the very entries that were read there. On other storages than a local path, the context
-        has the storage itself. On a local path, raises FileNotFoundError if there is no such folder.
+        Elsewhere than on a local path, the context has the storage itself. On a local path, raises FileNotFoundError if
+        there is no such folder.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
         """Open an existing Parquet file."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Make files with names that nobody uses twice. If writes are synced, the files survive a power cut at the
-        latest after this thread's next `put_new` or `sync`."""
+        """Make files with names that nobody uses twice.
+
+        If writes are synced, the files survive a power cut at the latest after this thread's next `put_new` or `sync`.
+        """
 
     @property
     def is_synced(self) -> bool:
         """Whether commits have the mark that they were synced before they became visible (see `durability`)."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make files that others wrote survive a power cut, on a local path if writes are synced. Elsewhere this call
-        does nothing."""
+        """Make files that others wrote survive a power cut, on a local path if writes are synced. Else do nothing."""
 
     def make_durable(self, version: int) -> None:
-        """Make all versions up to this one survive a power cut, unless this process has done so before. Where `sync`
-        does nothing, this call does nothing either."""
+        """Make all versions up to this one survive a power cut, where `sync` has an effect."""
 
     def sync_checkpoints(self) -> None:
-        """Make the log's checkpoints survive a power cut, whoever wrote them. Where `sync` does nothing, this call does
-        nothing either."""
+        """Make the log's checkpoints, whoever wrote them, survive a power cut, where `sync` has an effect."""
 
     def newest_from(self, version: int) -> int | None:
-        """Return the newest version of the table, by a search from a version that existed. Return None if the search
-        finds that the log no longer has that version."""
+        """Return the newest version of the table, by a search from a version that existed.
+
+        Return None if the log no longer has that version.
+        """
 
 
 class TableStorage(Storage, Protocol):
@@ -142,7 +140,7 @@ class TableStorage(Storage, Protocol):
         """Return the paths of all files of the log."""
 
     def files(self) -> Iterator[StoredFile]:
-        """Yield all files below the table: files of rows, also of past versions, files of the log, and all others."""
+        """Yield all files below the table, also those of past versions and of the log."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the sizes in bytes of those files that exist, by their paths."""
@@ -154,8 +152,7 @@ class TableStorage(Storage, Protocol):
         """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        """Return a column of all rows in some files; None: one of the files lacks the column. The case of the column's
-        name does not matter."""
+        """Return a column (in any case of its name) of all rows in some files; None: one of the files lacks it."""
 
 
 def log_file(version: int) -> str:
@@ -168,8 +165,7 @@ LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the content of an entry: a line of JSON for each action. Each line ends with a line feed, as Delta's
-    LogStores write it.
+    """Return the content of an entry: a line of JSON, with a line feed at its end, for each action.
 
     The commitInfo has the number of lines, so that an entry that was cut between two lines shows it.
     """
@@ -190,7 +186,7 @@ def version_of(path: str) -> int | None:
 def find_latest_version(files: Storage, version: int) -> int | None:
     """Return what `Storage.newest_from` returns, by asking for single entries by their names.
 
-    This finds the newest version because a log is cut only at its beginning, and has no gaps.
+    The search is right because a log has no gaps: it is cut only at its beginning.
     """
     if not files.has(log_file(version)):
         return None
@@ -202,8 +198,7 @@ def find_latest_version(files: Storage, version: int) -> int | None:
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableStorage:
-    """Return the files of the table at a location. `sync`: on a local path, what the client writes survives a power
-    cut."""
+    """Return the files of the table at a location. `sync`: on a local path, writes survive a power cut."""
     place = recorded(location)
     if place.is_local:
         return LocalFiles(place, sync=sync)
@@ -213,7 +208,7 @@ def table_files(location: str, storage_options: Mapping[str, str] | None, *, syn
 
 
 class LocalFiles:
-    """Files on a local path. `sync`: what the client writes survives a power cut (see `durability`)."""
+    """Files on a local path. `sync`: what this client writes survives a power cut (see `durability`)."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
@@ -273,8 +268,7 @@ class LocalFiles:
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If writes are synced, make this file durable, and the files that this thread has already
-        written for the commit."""
+        """Write to a new file. If writes are synced, make it and this thread's earlier files durable."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -315,7 +309,7 @@ class LocalFiles:
         log_files = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
-                # Others commit meanwhile. Their temporary files may be gone by now.
+                # Another writer's temporary file may be gone by now.
                 with contextlib.suppress(FileNotFoundError):
                     log_files.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
         return log_files
@@ -385,8 +379,8 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # Do not use a context manager of our own here. If an interrupt left that context half entered, its cleanup
-        # would run after the folder's descriptor is closed.
+        # Do not use a context manager of our own here: after an interrupt, its cleanup could run when the folder's
+        # descriptor is closed.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -403,7 +397,7 @@ class HeldLog:
     def replace(self, path: str, content: bytes) -> None:
         """Make a whole file, or put it in place of an existing one in one step.
 
-        First remove the checksum that Hadoop keeps of the old file: Spark would compare the new file with it.
+        First remove Hadoop's checksum of the old file: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -450,10 +444,11 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a file with all columns of a schema. If the file lacks a column, its partition gives the
-    values, or they are null.
+    """Return the rows of a file with all columns of a schema.
 
-    Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid text, which Arrow reads without an error.
+    A column that the file lacks has its partition's value, or nulls.
+
+    Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid text.
     """
     columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
@@ -470,8 +465,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 class FileRows:
     """The rows of a table's files with all columns of the table, including those of the partition.
 
-    Rows that were read or written are kept in memory, up to KEPT bytes. This is safe: a file that is written again
-    under its path has the same rows.
+    Rows that were read or written are kept in memory, up to KEPT bytes.
     """
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:

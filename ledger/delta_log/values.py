@@ -26,10 +26,9 @@ def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition's column as the log has it (see `spec.PARTITION_TYPES`). A text or null stays as
-    it is.
+    """Return the value of a partition's column as the log has it (see `spec.PARTITION_TYPES`).
 
-    Source: Delta's protocol, "Partition Value Serialization".
+    A text or null stays as it is. Source: Delta's protocol, "Partition Value Serialization".
     """
     if value is None or isinstance(value, str):
         return value
@@ -40,7 +39,7 @@ def bound_text(value: Any) -> Any:
     """Return a least or greatest value as the statistics of the log have it (see `spec.STATISTICS_TYPES`).
 
     An instant has milliseconds, or microseconds if it needs them. If the microseconds of a greatest value were cut off,
-    the bound would be too small. delta-rs would then skip the file when a reader looks for that value.
+    delta-rs would skip the file when a reader looks for that value.
     """
     if isinstance(value, datetime):
         exact = "microseconds" if value.microsecond % 1_000 else "milliseconds"

@@ -1,8 +1,8 @@
 """The endpoint, which serves a ledger over HTTP as SQS, for existing clients.
 
-The endpoint is a protocol layer: it reads bytes as a command, and writes the result as bytes. The library does all work
-on queues. A request passes through most of these modules, about from top to bottom. A module imports only modules of
-the endpoint that stand on its line or below::
+The endpoint reads bytes as a command, and writes the result as bytes. The library does all work on queues. A request
+passes through most of these modules, about from top to bottom. A module imports only modules of the endpoint on its
+line or below::
 
     command.py                  the options of `ledger serve`, and their checks
     serving.py                  uvicorn's sockets, TLS, bounds on request heads, stopping
@@ -24,23 +24,20 @@ the endpoint that stand on its line or below::
     wire.py refusals.py         requests and responses as values; errors that the endpoint itself raises
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
-the pool. The library groups commits, not the endpoint: threads that change one queue at the same time can share a
-commit, and each gets its own answer. At most 32 calls can share a commit, and with the default number of threads one
-queue may use 32 of them. A long poll looks once when it arrives, on a thread. If that look finds nothing, the poll
-waits as an object in a line (`polls.py`) and holds no thread.
+the pool. In the library, threads that change one queue at the same time can share a commit: at most 32 calls. With the
+default number of threads, one queue may use 32. A long poll looks once when it arrives, on a thread. If that
+look finds nothing, the poll waits in a line (`polls.py`) and holds no thread.
 
-**Promises.** Once the endpoint has read and verified a whole request, it either does the request and answers with the
-result or an error, or it refuses the request with RequestThrottled and does none of it. (Only an action of several
-commits may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may
-have taken effect all the same. The promise also holds while the endpoint stops, but a stop waits only a bounded time
-for answers (`serving.GRACE`). A client that disconnects after its request was read loses only the answer: its sends are
-sent, and its received messages are in flight until their visibility timeout ends. Processes that serve one ledger, and
-Spark jobs beside them, agree through the tables alone: commits decide the state of a queue, and the endpoint's memory
-decides nothing about it.
+**Promises.** Once the endpoint has read and verified a whole request, it does the request, and answers with the result
+or an error. Or it refuses the request with RequestThrottled, and does none of it. (Only an action of several commits
+may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may have taken
+effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). A client that
+disconnects after its request was read loses only the answer. The client's sends are sent, and its received messages are
+in flight until their visibility timeout ends. The state of a queue is in the tables alone: processes that serve one
+ledger, and Spark jobs beside them, agree through commits.
 
 **Logging.** The log has kinds of errors and the storage's messages, but no body, attribute or secret. Of headers and
-queries it has at most the date, the region and the lifetime of a signature that was refused. The access log
-(`access_log.py`) has no body, attribute, header or secret either.
+queries it has at most the date, the region and the lifetime of a signature that was refused.
 
 **Sources.** Codes such as Q4 and M2 name rules of docs/reference/rules.md. S4 is the page ChangeMessageVisibility of
 SQS's API reference. "Recorded" means that a recorded answer of SQS shows it.

@@ -1,9 +1,7 @@
-"""The access log: a line of JSON for each request that the application answers, or whose client disconnects before
-the answer.
+"""The access log: a line of JSON for each request that is answered, or that its client abandons.
 
-The requests for health, readiness and metrics get no line (GETs of their paths, without a query). A line has the
-caller, the action, the queue, the time, the outcome and some more. A line has no body, no attribute, no header of the
-request, no key, and no query: a query may hold a message and a signature.
+GETs of the paths for health, readiness and metrics get no line. A line has no body, no attribute, no header of the
+request, and no key. It has no query either: a query may hold a message and a signature.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ class AccessLog:
     ) -> None:
         """Write the line of a request that took `seconds`.
 
-        `exchange` and `response` are None if the client disconnected. A line that cannot be written is lost, and does
-        not fail the request.
+        `exchange` and `response` are None if the client disconnected. A line that cannot be written is lost.
         """
         call = exchange.call if exchange else None
         line = {

@@ -35,10 +35,10 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 #: The bound of a body if the endpoint verifies signatures and the request names no known key. A body of more than
 #: PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
-#: So many seconds the answer RequestThrottled waits. To refuse a request takes processor time, and clients that try
-#: again at once would take the time of the accepted requests. A large request does not wait: its body takes memory.
+#: So many seconds the answer RequestThrottled waits: clients that try again at once would take the processor's time. A
+#: large request does not wait, because its body takes memory.
 THROTTLED_SECONDS = 1.0
-#: A body above its bound is discarded, but read on, up to this multiple of the bound.
+#: A body above its bound is read on and discarded, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
 #: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
@@ -47,8 +47,7 @@ VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that do not wake the queue's long polls when they end. If such an action commits, polls learn of the commit
-#: from the tables.
+#: Actions that do not wake the queue's long polls when they end. The polls learn of their commits from the tables.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
@@ -113,7 +112,7 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer the long polls that wait, and report "not ready" from now on. Other requests go on."""
+        """Answer the long polls that wait, and report "not ready" from now on. Other requests continue."""
         self.stopping = True
         self.polls.stop()
 
@@ -144,7 +143,7 @@ class Application:
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
-        # A request without a known key will be refused, but its body takes memory until then.
+        # The body of a request without a known key takes memory until the refusal.
         return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
@@ -152,15 +151,12 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # If the action changed other queues, too, the polls of those queues learn of the commit from the tables.
+            # The polls of other queues that the action changed learn of the commit from the tables.
             self.polls.changed(call.known_queue)
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
-        """Return the answer of a long poll. Raise Gone if its client disconnects first.
-
-        Messages that were received for a client that is gone stay in flight until their visibility timeout ends.
-        """
+        """Return the answer of a long poll. Raise Gone if its client disconnects first."""
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -311,7 +307,7 @@ class Application:
 
 
 def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
-    """Do a request on a thread of the pool. Return its response, or a Waiting if the request has to wait."""
+    """Do a request on a thread of the pool. Return its response, or a Waiting for a long poll."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 
@@ -319,8 +315,8 @@ def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
 class _Body:
     """The body of a request, in `found`, up to `most` bytes.
 
-    A longer body is discarded, and `refusal` is set. Up to DISCARDED_MULTIPLE times `most` bytes are still read: if the
-    server closed a connection with unread data, the client could lose the answer.
+    A longer body is discarded, and `refusal` is set. Up to DISCARDED_MULTIPLE times `most` bytes are still read: after
+    an early close of the connection, the client could lose the answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -348,7 +344,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # `asyncio.timeout` makes no task of its own. A task would slow every request.
+        # `asyncio.timeout` makes no task, which would slow every request.
         async with asyncio.timeout(seconds):
             await reading
 

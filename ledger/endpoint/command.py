@@ -1,7 +1,6 @@
 """The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
 
-For a wrong option, or options that do not fit together, the checks raise InvalidParameterValue. The error names an
-option or an environment variable.
+The checks raise InvalidParameterValue, which names an option or an environment variable.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ class Options:
 
     `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
     URLs. Without `url`, queue URLs begin with the address that each client used. `access_log` is the path of a file, or
-    `-` for the standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due (after
-    failures less often). `0` leaves upkeep to other processes.
+    `-` for the standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due. `0`
+    leaves upkeep to other processes.
     """
 
     host: str = DEFAULT_HOST
@@ -75,8 +74,6 @@ def run(
     again at each SIGHUP.
 
     Args:
-        open_ledger: Opens or makes the ledger.
-        options: How to serve.
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
         announce: If given, is called in place of `say` when the endpoint serves, with the URL.
 
@@ -144,9 +141,8 @@ def _serve(
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
     """Until the block ends, check in a thread, about once in `every`, whether upkeep is due. If so, run a round.
 
-    If several processes check, one of them runs the round, and the others leave it to that one (see `upkeep_daemon`).
-    The first check comes at a random time in the first period, so that processes that started together do not all check
-    at the same time.
+    If several processes check, one of them runs the round (see `upkeep_daemon`). The first check comes at a random time
+    in the first period, so that processes that started together check at different times.
     """
     if every == NO_UPKEEP:
         yield
@@ -166,8 +162,8 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 def _keep_garbage_collection_short() -> None:
     """Exclude the present objects from Python's garbage collection, and let the collection run less often.
 
-    Most of the present objects live as long as the process. A request makes some thousand objects and hardly any
-    cycles. Measured by perf with 32 clients, collections took 3 % of the processor time, and found nothing.
+    Most of the present objects live as long as the process. Measured by perf with 32 clients, collections took 3 % of
+    the processor time, and found nothing.
     """
     gc.collect()
     gc.freeze()
@@ -211,8 +207,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures it serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check the keys before the ledger is opened. Any owner will do: `_signatures` reads the keys again, with the
-        # owner from the ledger's settings.
+        # Check the keys before the ledger is opened. `_signatures` reads them again, with the owner from the ledger's
+        # settings.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
@@ -241,8 +237,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
 
 def _require_pair(certificate: str, key: str) -> None:
     try:
-        # If the key has a pass phrase, OpenSSL would ask for it on the terminal, and a service would hang. The empty
-        # password prevents this.
+        # For a key with a pass phrase, OpenSSL would ask on the terminal, and a service would hang. The empty password
+        # prevents this.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

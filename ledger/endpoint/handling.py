@@ -1,7 +1,4 @@
-"""The handling of one request: verify, read, do, answer.
-
-This module knows nothing of the HTTP server that calls it.
-"""
+"""The handling of one request: verify, read, do, answer."""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ class Endpoint:
     """The ledger that is served, and how.
 
     Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get if the request does
-    not give them. `public` is the beginning of queue URLs in answers. If `public` is None, the URLs begin with the
-    address in the request's header Host.
+    not give them. `public` is the beginning of queue URLs in answers; None: the address in the request's header Host.
     """
 
     ledger: Ledger
@@ -42,8 +38,7 @@ class Endpoint:
 class Exchange:
     """One request and its response.
 
-    The method `begun` sets `action` when it has read the request, and `call` at its end. Until then, each of these
-    attributes is None.
+    `begun` sets `action` when it has read the request, and `call` at its end.
     """
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
@@ -52,8 +47,7 @@ class Exchange:
         # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # The id is no secret, so `random` is enough. uuid4 is slower: it reads the system's randomness, and meanwhile
-        # Python lets other threads run.
+        # The id is no secret, so `random` is enough. uuid4 is slower, because it reads the system's randomness.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         self.call: Call | None = None
@@ -95,9 +89,9 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
-        a FIFO queue make several. If one of an action's commits fails, its earlier commits may exist. A receive and a
-        move task may also fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if
-        the action is refused or fails.
+        a FIFO queue make several. If one of these commits fails, earlier ones may exist. A receive and a move task may
+        also fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if the action is
+        refused or fails.
         """
         return ACTIONS[call.action](call)
 
@@ -121,11 +115,10 @@ def _require_no_page(request: Request) -> None:
     """Raise a Refusal for a request that a page in a browser makes.
 
     An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
-    that it shows, such as for the page's forms and images. Without this check a page could purge a queue.
+    that it shows. Without this check a page could purge a queue.
 
-    Today's browsers say in Sec-Fetch-Site where a request comes from. The value `none` means that the user typed the
-    address, and any other value means a page. Older browsers name the page's site in Origin. For some requests, such as
-    those of images, older browsers name the site only in Referer.
+    Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
+    any other value means a page. Older browsers name the page's site in Origin, or only in Referer.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"

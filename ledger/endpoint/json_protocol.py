@@ -24,8 +24,8 @@ def is_spoken_in(request: Request) -> bool:
 def read(request: Request) -> Command:
     """Return the command in a request.
 
-    Raise a Refusal for an unknown action, for a body that is not a JSON object, for an object in it that names a member
-    twice, and for a value whose type differs from the model's.
+    Raise a Refusal for an unknown action, and for a body that is not a JSON object. Raise a Refusal also for an object
+    in the body that names a member twice, and for a value whose type differs from the model's.
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
@@ -78,7 +78,7 @@ def _refuse_constant(name: str) -> object:
 def _decode(body: bytes) -> object:
     """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
 
-    One decoder serves all requests: json.loads would make a new one for each call with these hooks.
+    One decoder serves all requests: with these hooks json.loads would make one for each call.
     """
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 

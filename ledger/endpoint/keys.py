@@ -1,8 +1,8 @@
 """The keys that may sign requests: from a TOML file, or from the environment.
 
-On SIGHUP the process reads the file again, while it goes on serving. From then on only the keys in the file are valid.
-If the file is wrong, the keys stay as they were. To change a key without a break: add the new key, send SIGHUP, give
-the new key to the clients, remove the old key, and send SIGHUP.
+On SIGHUP the process reads the file again. From then on only the keys in the file are valid. If the file is wrong, the
+keys stay as they were. To change a key without a break: add the new key, send SIGHUP, give the new key to the clients,
+remove the old key, and send SIGHUP.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ log = logging.getLogger("ledger.endpoint")
 class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block.
 
-    Outside the main thread, and on a system without SIGHUP, the block does nothing. The caller enters the block before
-    the process serves. Otherwise an early SIGHUP would end the process.
+    Outside the main thread, and on a system without SIGHUP, the block does nothing. Enter the block before the process
+    serves: otherwise an early SIGHUP would end the process.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class KeyRotation:
             apply()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # This handler does not log or read: the signal may interrupt a write to the log.
+        # The signal may interrupt a write to the log. So do not log or read here.
         self._signal_came = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)

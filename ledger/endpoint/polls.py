@@ -1,12 +1,11 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
-Each queue that has polls has a line. A look tries to receive for the first polls of a line, in threads of the pool.
-The endpoint looks when it has changed the queue, and when the tables have new commits (other processes). It also looks
-about once a second, because a visibility timeout may have run out. With more than 100 lines this look comes less often.
+Each queue that has polls has a line. A look tries to receive for the first polls of a line, in threads of the pool. The
+endpoint looks when it has changed the queue, and when the tables have new commits. The endpoint also looks about once a
+second (with more than 100 lines, less often), because a visibility timeout may have run out.
 
-When a line is woken, the first look is for one poll alone: if that look finds nothing, the other polls would hardly
-find anything. While each look answers all its polls, the next look is for twice as many polls, up to MOST_AT_A_TIME.
-The polls of one look can share a commit.
+When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
+twice as many polls, up to MOST_AT_A_TIME.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: After this number of seconds (more, if there are many lines) the endpoint looks at a line even if it knows of no
-#: change.
+#: After this number of seconds (more, if there are many lines) the endpoint looks at a line without a known change.
 LONGEST_PAUSE_SECONDS = 1.0
-#: At most this many lines a second are woken by new commits, and as many by the passing of time. Changes that this
-#: endpoint makes, and the first poll of a line, wake the line at once.
+#: At most this many lines a second are woken by new commits, and as many by the passing of time.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -37,11 +34,10 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. A look that has begun may receive messages, so the poll waits until the
-        #: look has ended.
+        #: Set while no look runs for this poll. The poll ends only then, because a look may receive messages.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Whether the poll has ended. A later look must not receive for an ended poll: nobody would get the messages.
+        #: Whether the poll has ended. Nobody would get the messages of a later look.
         self.over = False
 
 
@@ -78,7 +74,7 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # If the queue changed after the receive's first poll, there was no line to wake. So look at once.
+            # If the queue has changed since the receive found nothing, there was no line to wake. So look at once.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -92,7 +88,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Many polls may end at once. If a look at this line found nothing recently, leave the last look out.
+            # Many polls may end at once. If a look at this line found nothing recently, leave out the last look.
             looked = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -158,7 +154,7 @@ class Polls:
                 line.empty_at = line.empty_at if answer is not None else line.looked_at
             elif isinstance(answer, BaseException):
                 poll.answer.set_exception(answer)
-                # If the poll has ended, nobody reads the exception. Without this call asyncio would log that.
+                # If the poll has ended, nobody reads the exception, and asyncio would log that.
                 poll.answer.exception()
             else:
                 poll.answer.set_result(answer)
@@ -178,6 +174,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # Lines that had a look a moment ago were left out. A later pass of this loop wakes them.
+                    # Lines that had a look a moment ago were left out. A later pass wakes them.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

@@ -1,15 +1,11 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
-A few dozen threads are enough: calls that wait for the same queue at the same time can share a commit.
-
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth (with fewer than 16 threads, all but one; a single thread serves every queue). So if many calls
-wait for the next commit of one hot queue, they leave threads to the other queues. If too many calls wait or run, the
-pool refuses a waiting call. Of the queues with waiting calls, it chooses the queue that has the most calls in all, and
-refuses this queue's newest waiting call.
+threads but an eighth (with fewer than 16 threads, all but one; a single thread serves every queue). So a queue with
+many calls leaves threads to the others. If too many calls wait or run, the pool chooses the queue that has the most
+calls, of the queues with waiting calls. The pool refuses the newest waiting call of this queue.
 
-The pool is cheaper than an executor of concurrent.futures: a call needs only one asyncio future. Calls that end
-while the event loop is busy wake the loop once for all of them.
+A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
 
 from __future__ import annotations
@@ -29,8 +25,8 @@ Call = TypeVar("Call")
 class Lines(Generic[Call]):
     """The calls that wait for one of `threads` threads, and the number of calls that have a thread.
 
-    `waiting` calls wait, and `begun` calls have a thread: together at most `threads` + `backlog`. If one queue has all
-    threads that it may have, and other threads are free, more than `backlog` calls may wait.
+    Waiting calls and calls that have a thread (`begun`) are together at most `threads` + `backlog`. If one queue has
+    all threads that it may have, and other threads are free, more than `backlog` calls may wait.
     """
 
     def __init__(self, threads: int, backlog: int) -> None:
@@ -55,7 +51,7 @@ class Lines(Generic[Call]):
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # If several queues have the most calls, and the new call's queue is one of them, choose the new call's queue.
+        # If the new call's queue is among the queues with the most calls, choose it.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
@@ -97,16 +93,16 @@ NO_QUEUE = ""
 class Pool:
     """At most `threads` worker threads, started when they are needed, for the calls of one event loop.
 
-    At most `threads` + `backlog` calls wait or run. Make the pool inside the event loop that awaits its calls.
+    Make the pool inside the event loop that awaits its calls.
     """
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: The lock guards the lines. Only `waiting` and `busy` read the lines without the lock.
+        #: The lock guards the lines. Only `waiting` and `busy` read them without it.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that count as having a thread, each with its queue. A free worker takes the next call. The value None
-        #: ends the worker that takes it.
+        #: Calls that have a thread, each with its queue. A free worker takes the next one. None ends the worker that
+        #: takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
@@ -180,7 +176,7 @@ class Pool:
             del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass a call's result or error from a worker to the event loop. If the loop is closed, nobody gets either."""
+        """Pass a call's result or error from a worker to the event loop, unless the loop is closed."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
@@ -188,7 +184,7 @@ class Pool:
                 self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        # Reset the flag first: a call that ends from now on must wake the loop again.
+        # Reset the flag first: a call that ends later must wake the loop again.
         self._is_woken = False
         while self._ended:
             future, result, error = self._ended.popleft()

@@ -1,7 +1,6 @@
 """The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML.
 
-botocore's model of SQS no longer has this protocol's names of lists and maps. IN_REQUESTS and IN_RESPONSES have these
-names.
+IN_REQUESTS and IN_RESPONSES have this protocol's names of lists and maps. botocore's model of SQS does not have them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 #: Names of the model's lists and maps in requests. `{}` stands for the action. Requests may use the model's names, too.
-#: (In the API's examples the tags of TagQueue are named `Tags`, as in the model, and those of CreateQueue `Tag`.)
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
@@ -94,7 +92,7 @@ def read(request: Request) -> Command:
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
     parameters = _structure(shape, _tree(values), action, "")
-    # A batch without entries cannot be written in this protocol, so a missing list is an empty batch (recorded, see
+    # A batch without entries cannot be written in this protocol. So a missing list is an empty batch (recorded, see
     # issue 630 of aws-sdk-php).
     if "Entries" in shape.members:
         parameters.setdefault("Entries", [])
@@ -130,7 +128,7 @@ def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response
 
 
 def without_action(request_id: str) -> Response:
-    """Return the response to a GET without an action. It is XML, whatever the client accepts.
+    """Return the response to a GET without an action: XML, whatever the client accepts.
 
     Source: LocalStack's tests that were validated against AWS, test_get_without_query_returns_unknown_operation and
     test_get_without_query_json_format_returns_returns_xml.
@@ -226,8 +224,8 @@ def _called(name: str, action: str) -> tuple[str, ...]:
 def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
     """Return the members of a list or a map with their numbers, sorted by number. Numbers may have gaps.
 
-    `parts` has the names of one member's fields, and is empty if a member is a text. A value without a number is the
-    only member, as in the API's own samples. An empty text in place of the list or map means that it has no member.
+    `parts` has the names of one member's fields (none for a text). A value without a number is the only member, as in
+    the API's own samples. An empty text in place of the list or map means that it has no member.
     """
     if given == "":
         return []
@@ -273,6 +271,6 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 def _text(value: str) -> str:
     """Escape a text for XML, and drop the characters that XML forbids.
 
-    A carriage return is escaped, too: an XML parser would turn a bare carriage return into a line feed.
+    A carriage return is escaped, too: an XML parser would make a line feed of it.
     """
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

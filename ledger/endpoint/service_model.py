@@ -1,6 +1,6 @@
 """botocore's model of SQS: each action's parameters, their types, and the required ones.
 
-A *shape* is what the model calls a type: of an action's parameters, of its result, of an error, or of a value in them.
+The model calls a type a *shape*: the type of an action's parameters or result, of an error, or of a value in them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). It is made once for each action, because questions to the model about
-    each value of each request would take much longer.
+    raises a Refusal (SerializationException). The function is made once for each action: questions to the model are
+    slow.
     """
     return _reader_of(input_shape(action))
 

@@ -1,8 +1,4 @@
-"""The server: uvicorn with bounds on heads, and a stop that waits for the answers to accepted requests.
-
-Uvicorn runs with the C parser of httptools, and without a framework. Both packages are small and well kept, and uvicorn
-serves TLS. The endpoint routes requests itself.
-"""
+"""The server: uvicorn with bounds on heads, and a stop that waits for the answers to accepted requests."""
 
 from __future__ import annotations
 
@@ -26,18 +22,16 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: The most bytes of a request's head, and the most seconds until a head is whole.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A request may have this many bytes of framing for each byte of its body, as many as a chunk of a single byte has.
+#: A request may have this many bytes of framing for each byte of its body: as many as a chunk of a single byte has.
 FRAMING_BYTES_PER_BODY_BYTE = 5
-#: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for the answers to
-#: requests.
+#: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for answers.
 KEEP_ALIVE, GRACE = 75, 60
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose head is too long or takes too long, or that send too much beside a body.
 
-    Chunk framing and trailers are beside a body. Uvicorn bounds neither these nor the head. The application bounds the
-    body.
+    Chunk framing and trailers count as beside a body. The application bounds the body.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -60,7 +54,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._ended:
-            # The last piece of a request, with what follows the request in this piece, is not counted. It is one read.
+            # The data in which a request ends are not counted.
             self._body_bytes = self._other_bytes = 0
             return
         self._other_bytes += len(data) - (self._body_bytes - before)
@@ -126,8 +120,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
 
-        After GRACE seconds, or if `force_exit` is set, the server no longer waits. `serve` returns only
-        when all calls in the pool have ended.
+        After GRACE seconds, or if `force_exit` is set, the server does not wait any longer. `serve` returns only when
+        all calls in the pool have ended.
         """
         self.application.stop()
         await super().shutdown(sockets)
@@ -146,7 +140,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # If a Ctrl-C follows a first signal, the server no longer waits for answers.
+        # At a Ctrl-C after a first signal, the server stops waiting for answers.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 

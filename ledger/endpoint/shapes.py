@@ -54,8 +54,8 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
     """Return SendMessage's answer for a sent message. `given` has SendMessage's parameters, or is an entry of a batch.
 
-    The answer has a digest of system attributes only if `given` has such attributes. A trace in the request's header
-    gets no digest.
+    The answer has a digest of system attributes only if `given` has such attributes: a trace in the request's header
+    gets none.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(

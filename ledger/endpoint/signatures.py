@@ -1,20 +1,19 @@
-"""The verification of Signature Version 4: the key, the date, and no replay.
+"""The verification of Signature Version 4.
 
 The endpoint refuses a request with a wrong signature, an unknown key or a wrong session token, and a request for
-another region or service. If the signature is in a header, its date may be at most 15 minutes off. The endpoint also
-refuses replays. A signature has no nonce, so two equal requests of one second have the same signature. SDKs tell
-requests apart by the header amz-sdk-invocation-id, and tries of one request by amz-sdk-request. Two kinds of requests
-are replays:
+another region or service. If the signature is in a header, its date may be at most 15 minutes off, and replays are
+refused. Two equal requests of one second have the same signature. SDKs tell requests apart by the header
+amz-sdk-invocation-id, and tries of one request by amz-sdk-request. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
 - a request with an earlier request's signature and other values of these headers. Exception: if the first request with
   this signature and the later one both have such headers, the later one is no replay within the time TOGETHER after the
   first.
 
-Some SDKs, such as botocore, do not sign these headers. An attacker who reads the traffic (no TLS) can repeat such a
-request with other values, but only for the time TOGETHER.
+Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
+other values, but only for the time TOGETHER.
 
-Only the process that got a request knows the request's replays, and only until that process ends.
+Only the process that got a request knows its replays, and only until that process ends.
 
 A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
 X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time it may come any number of
@@ -38,11 +37,11 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: In milliseconds: how far a date may be off, and how long after its first arrival a signature may come with other
-#: values of the INVOCATION headers.
+#: In milliseconds: how far a date may be off, and for how long a signature may come again with other values of the
+#: INVOCATION headers.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
-#: Headers by which SDKs tell requests apart, and the tries of a request. (The older SDK for Java sends the last one.)
+#: Headers by which SDKs tell requests, and tries of a request, apart. (The older SDK for Java sends the last one.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -85,7 +84,7 @@ class Signatures:
         return key.caller
 
     def replace(self, keys: Keys) -> None:
-        """Verify requests with other keys from now on. Earlier requests stay remembered: they cannot be replayed."""
+        """Verify requests with other keys from now on. Replays of earlier requests are still refused."""
         self._keys = keys
         self._signing_keys = _SigningKeys()
 
@@ -124,8 +123,7 @@ class Signatures:
 class _SigningKeys:
     """Signing keys, which are kept. Each is derived from a secret, a day and a region.
 
-    Deriving a key takes four HMACs, and verifying a signature takes one more. If SIZE keys are kept, all are dropped
-    before the next one is kept. Threads may share a _SigningKeys: in a race two threads derive the same key.
+    If SIZE keys are kept, all are dropped before the next one is kept. Threads may share a _SigningKeys.
     """
 
     SIZE = 512
@@ -155,9 +153,8 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of the pairs of a
-        #: signature and values of INVOCATION headers that came. A repeated signature has the same date, so it is in the
-        #: same minute.
+        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of signatures with
+        #: their values of INVOCATION headers.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
@@ -176,8 +173,7 @@ class _SeenSignatures:
                 return False
             first = first_seen.get(key)
             if first is None:
-                # A signature that first comes without these headers may not come again, with or without these headers.
-                # Therefore its time counts as over.
+                # A signature that first comes without these headers may not come again: TOGETHER counts as over.
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:
@@ -202,8 +198,8 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. It may be behind by the lifetime of a signature in a query, and
-    # by 15 minutes for a signature in a header.
+    # A date may be 15 minutes ahead, as clocks differ. A date may be behind by the lifetime of a signature in a query,
+    # or by 15 minutes for a signature in a header.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

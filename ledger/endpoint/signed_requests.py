@@ -1,6 +1,6 @@
 """The parts of a request's signature, and the text that was signed.
 
-The signature is in the header Authorization, or in the query. A request to a presigned URL has it in the query.
+The signature is in the header Authorization, or in the query (of a presigned URL).
 
 Source: the general reference of AWS, "Signature Version 4", its pages "Create a signed AWS API request" and "Add
 authentication information to the query string".
@@ -44,8 +44,8 @@ class Signed:
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
     the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
-    token, if the request has one. `date` is the text of X-Amz-Date in the header or the query. It is empty if the
-    request has no X-Amz-Date, or if the signature does not cover that header.
+    token, if the request has one. `date` is the text of X-Amz-Date. `date` is empty if the request has no X-Amz-Date,
+    or if the signature does not cover that header.
     """
 
     access_key: str
@@ -92,7 +92,7 @@ def read(request: Request, longest: int) -> Signed:
 
 
 def claimed_key(request: Request) -> str | None:
-    """Return the id of the key that a request claims to be signed with, or None. The claim is not verified."""
+    """Return the id of the key that a request claims to be signed with, or None. Nothing is verified."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
 

@@ -2,11 +2,10 @@
 
 The library and the endpoint raise errors with a `code`. ERRORS says how errors look in an answer, by their codes. For
 errors without a code in ERRORS see `told`. A JSON answer has the error's shape in `__type`, and its Query code in the
-header x-amzn-query-error. Clients such as botocore tell errors apart by that header. A Query answer has the code in its
-body.
+header x-amzn-query-error, by which clients such as botocore tell errors apart. A Query answer has the code in its body.
 
-Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore,
-which described the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
+Modeled errors are those in botocore's model of SQS. The codes and statuses of modeled errors come from an older model
+of botocore, of the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
 "Common Errors".
 """
 
@@ -109,7 +108,7 @@ ERRORS: dict[str, WireError] = {
             "RequestThrottled",
         )
     },
-    # Errors of encryption keys: a ledger has no such keys, so the endpoint never answers with these errors.
+    # A ledger has no encryption keys, so the endpoint never answers with these errors.
     "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
     "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
     "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
@@ -134,8 +133,8 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors about signatures. The log has the sentences of these errors. The sentences may name the signed date
-#: and region, but no key or signature.
+#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date and
+#: region, but no key or signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -171,7 +170,7 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
             return ErrorAnswer(on_wire, error.message)
         log.error("%s: %s", error.code, error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
-    # Log where the error was raised, but not its text: it may hold a part of a request.
+    # Do not log the error's text: it may hold a part of a request.
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     log.error("an error of ours: %s at %s", type(error).__name__, where)
@@ -179,7 +178,7 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
 
 
 def _why(error: LedgerError) -> str:
-    """Return the log's reason for a refused request: the signature's error, or the parameter that was wrong, if any."""
+    """Return the log's reason for a refused request: the signature's error, or the wrong parameter's name."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
     # The part after the first dot may name a message's attribute.

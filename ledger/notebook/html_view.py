@@ -1,6 +1,6 @@
 """Ledgers, queues, claims and results as small HTML tables for notebooks, with every text escaped.
 
-This module imports none of the classes that it shows, so that every module can import it.
+This module imports none of the classes that it shows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-#: The states of a bar, with their colours, which are readable on a light and on a dark page.
+#: The states of a bar, with colours that are readable on a light and on a dark page.
 BAR = (
     ("visible", "#8fa3b8"),
     ("delayed", "#b9a3d0"),
@@ -18,7 +18,7 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: A table shows at most this many queues of a ledger, and at most this many outcomes.
+#: A table shows at most this many queues of a ledger, or outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 _OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"

@@ -39,9 +39,9 @@ class ClaimSpan:
     """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
 
     Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
-    of its messages are settled. A claim that ran out ends at its deadline. That it ran out is known once somebody
-    receives one of its messages again. `taken_over` counts the messages whose earlier lease the granting commit found
-    to have run out (for all claims of that commit together).
+    of its messages are settled, or at its deadline if it ran out. Only a later receive of its messages shows that it
+    ran out. `taken_over` counts the messages whose earlier lease the granting commit found to have run out (for all
+    claims of that commit together).
     """
 
     owner: str
@@ -64,8 +64,8 @@ class Timeline:
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
     in seconds. Earlier releases of the package recorded parked messages as "extended". An event "extended" counts as
-    parked if it has a reason. It also counts as parked if it extends for longer than `timeout` and than the claim's own
-    timeout, which no heartbeat does by default.
+    parked if it has a reason. Such an event also counts as parked if it extends for longer than `timeout` and than the
+    claim's own timeout.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
@@ -83,9 +83,8 @@ class Timeline:
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        No commit is made when a lease runs out, or when hidden messages become visible. With `now`, every lease whose
-        deadline is before `now` counts as run out. Without `now`, a lease counts as run out only if somebody received
-        its messages again.
+        No commit is made when a lease runs out. With `now`, every lease whose deadline is before `now` counts as run
+        out. Without `now`, a lease counts as run out only if somebody received its messages again.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -130,8 +129,7 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if kind == "expired":
         _take(hold, event["messages"], until)
         if until not in hold.hidden:
-            # The deadline passed for all messages that had this deadline, also for messages that nobody has received
-            # again yet.
+            # The deadline passed for all messages that had it, also for those that nobody has received again yet.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
     if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
@@ -152,8 +150,7 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
 def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
     """Take messages out of `hold.left`, because an event gave them an outcome or another deadline.
 
-    Take messages with the deadline `first_deadline` first, next messages that are held, and last hidden messages. In
-    each group take the earliest deadline first.
+    Take messages with the deadline `first_deadline` first, then held ones, then hidden ones, each by their deadlines.
     """
     for deadline in sorted(hold.left, key=lambda one: (one != first_deadline, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])

@@ -54,7 +54,7 @@ def of_queue(access: Access, last: float | None) -> Any:
 def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
     """Return the levels, all raised by one number, so that the last level has the present number of `stored` messages.
 
-    The sends of messages that upkeep has dropped are not known, so the levels alone are too low.
+    The sends of messages that upkeep has dropped are not known.
     """
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
@@ -63,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims, whose seconds count from the instant `start`. Its times are UTC."""
+    """Return a figure of levels and claims, whose seconds count from the instant `start`, in UTC."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types

@@ -1,6 +1,6 @@
 """Arrow's values in plain types: types without an encoding of their own, which Delta's types can hold.
 
-The left column has the types that libraries hand over, the right column the types that this module makes of them:
+The left column has the types that libraries hand over, the right column what this module makes of them:
 
     dictionary, run-end encoded                   their values
     string_view, binary_view, fixed-size binary   large_string, large_binary, binary
@@ -55,7 +55,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether a type is plain, with all types inside it: `plain` does not change such a type."""
+    """Tell whether a type is plain, with all types inside it."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -75,7 +75,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is a decimal of 32 or 64 bits. Many functions of Arrow do not know these two widths."""
+    """Tell whether a type is a decimal of 32 or 64 bits, which many functions of Arrow do not know."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -213,7 +213,7 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 def _extension_of(field: pa.Field) -> str:
     """Return the name of a field's extension type if pyarrow does not know that type, else the empty text.
 
-    If pyarrow does not know it, the field's type is that of the storage, and only the field's metadata has the name.
+    The field's type is then that of the storage. Only the field's metadata has the name.
     """
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
@@ -249,8 +249,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Arrow makes dates of instants that follow a date, and so drops their time of day. Arrow makes bytes of texts beside
-    bytes. Arrow drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
+    Arrow drops the time of day of instants that follow a date, and makes bytes of texts beside bytes. Arrow also drops
+    the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
     """
     if not _may_change(kind):
         return None
@@ -285,7 +285,7 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # The nanoseconds of pandas' NaT, a null, are NaN, which is not equal to itself. pandas' NA has no nanoseconds.
+        # The nanoseconds of pandas' NaT, a null, are NaN, which is not equal to itself.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

@@ -20,10 +20,10 @@ from ledger.rules.output_columns import ColumnsDiffer
 
 #: Part of delta-rs's error for rows that break any of the table's constraints.
 REFUSED = "failed validation check"
-#: How the names of the properties begin that hold a table's CHECK constraints, and the key in the metadata of a column
-#: that holds the column's invariant.
+#: The prefix of the properties with a table's CHECK constraints, and the key of a column's invariant in the column's
+#: metadata.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: How the keys begin in the metadata of columns that Delta computes. Rows need not have these columns.
+#: Prefixes of keys in the metadata of columns that Delta computes. Rows need not have these columns.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
 #: The column of row numbers beside the rows, during the search.
 ROW = "ledger_row_number"
@@ -33,7 +33,7 @@ def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
     """Raise ColumnsDiffer if the rows lack a NOT NULL column of a table, or if a row has null in such a column.
 
     The rows may lack columns that Delta computes. The fields of a struct are checked, too, if no row has null for the
-    whole struct. If there is no row, nothing is checked.
+    whole struct.
     """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")
@@ -58,7 +58,7 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 
 
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
-    """Return the error for rows that delta-rs refused, because one of them breaks a constraint of the table.
+    """Return the error for rows that delta-rs refused because of a constraint of the table.
 
     The rows have the table's columns. If the broken constraint is not found, the error names all constraints.
     """

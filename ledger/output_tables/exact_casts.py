@@ -1,8 +1,8 @@
 """Casts of Arrow's values that change no value.
 
-`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. A cast may keep only
-some values of a type. Then each value is checked: Arrow refuses a change, or this module compares the value with its
-cast back. The error names the first value of the column that would change.
+`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. If a cast may change a
+value, each value is checked: Arrow refuses a change, or this module compares the value with its cast back. The error
+names the first value of the column that would change.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ MICROSECONDS_OF_DAY = 86_400_000_000
 #: From the first of January of year 1 to the end of year 9999, counted from 1970.
 YEARS_IN_DAYS = -719_162, 2_932_896
 YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
-#: The first float above the signed whole numbers of 64 bits. A cast may turn this float into the greatest of these
-#: numbers.
+#: The first float above the signed whole numbers of 64 bits. A cast may turn it into the greatest of these numbers.
 BEHIND_INT64 = 2.0**63
 
 
@@ -37,10 +36,9 @@ class Changed(Exception):
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
 
-    A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, or if its type
-    has no Arrow type here. It also stays absent if it has metadata, such as an expression by which Delta computes it.
-    Columns of the rows that the schema lacks are left out. Such columns have no type that a row tells, because
-    `rules.output_columns` refuses or adds any others.
+    A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, if its type
+    has no Arrow type here, or if it has metadata. (Delta may compute such a column.) Columns of the rows that the
+    schema lacks are left out: `rules.output_columns` lets only columns of unknown type come here.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -76,8 +74,7 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 def first_value(rows: pa.Table, path: str) -> str:
     """Return the first value of a column as a text for users; the empty text if the column has no value.
 
-    `path` is the path of the column, or of a value inside the column. In both cases the result is the whole value of
-    the column.
+    `path` is the path of the column, or of a value inside the column. The result is the whole value of the column.
     """
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -237,7 +234,7 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
         back = pc.multiply_checked(converted.cast(pa.int32()).cast(pa.int64()), MICROSECONDS_OF_DAY)
         return _unless(pc.not_equal(micros, back), converted)
     if types.is_timestamp(kind) and types.is_timestamp(to):
-        # Arrow's instants are in UTC, whatever their zone; instants without a zone count as UTC.
+        # Arrow's instants are in UTC, whatever their zone. Instants without a zone count as UTC.
         return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(to)
     if types.is_date64(kind):
         converted = array.cast(to)
@@ -286,7 +283,7 @@ def _unless(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
 def _given_type(kind: pa.DataType, column: Any) -> Any:
     """Return the type of the rows as Delta's log writes it.
 
-    If that is the column's own type, return Arrow's name of the type: an error must show a difference.
+    If that is the column's own type, return Arrow's name of the type, to show a difference.
     """
     log_type = delta_type(kind)
     return str(kind) if log_type == column else log_type

@@ -1,15 +1,14 @@
 """Files that delta-rs writes into a folder below an output table, with corrected statistics and partitions.
 
-The table's log does not name the files until a commit publishes them, and this commit has the corrections. For
-DataFrames see `outputs.staging`. Some statistics and partitions that delta-rs notes for a file mislead readers:
+The table's log does not name the files until a commit publishes them, with the corrections. For DataFrames see
+`outputs.staging`. Some statistics and partitions that delta-rs notes for a file mislead readers:
 
 - *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. So a reader that filters by a
-  longer value may skip a file that has the value. To leave out the bounds of one column is worse: then deltalake's own
-  dataset compares the value with null, and finds no row. So the exact bounds of all rows of a write replace the bounds
-  in the statistics of each file of the write.
-- *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. For a column
-  with infinity, deltalake's dataset compares with null. So if a row of a write has NaN or infinity, each file of the
-  write gets no statistics but its number of rows. No reader skips a file without any bounds.
+  longer value may skip a file that has the value. If one column has no bounds, deltalake's own dataset finds no row by
+  a filter on it. So each file of a write gets the exact bounds of all rows of the write.
+- *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. If a column has
+  infinity, deltalake's dataset finds no row by a filter on it, either. So if a row of a write has NaN or infinity, each
+  file of the write gets no statistics but its number of rows. No reader skips a file without any bounds.
 - *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
   a Z, for UTC.
 """
@@ -41,7 +40,7 @@ from ledger.rules.publishable import FOLDER, Demands
 class RowsAside:
     """A folder below the table at `location`, for the files of one write.
 
-    The folder's own log has the `demands` of the output table, so that delta-rs applies these demands to the rows.
+    The folder's own log has the `demands` of the output table, which delta-rs applies to the rows.
     """
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
@@ -63,7 +62,7 @@ class RowsAside:
         return [staged_file(self._name, add) for add in added if add is not None]
 
     def settle(self) -> None:
-        """Remove the folder's log. Nobody needs this log once `write` has returned the files."""
+        """Remove the folder's log, once `write` has returned the files."""
         remove_log(self._stored)
 
     def remove(self) -> None:
@@ -80,8 +79,7 @@ class RowsAside:
 
 #: An instant in the form in which delta-rs writes it as a partition.
 _INSTANT_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: The least and the greatest value of each column of decimals, by the column's path. None instead of such a mapping
-#: means that the files get no bounds at all.
+#: The least and the greatest value of each column of decimals, by the column's path. None: the files get no bounds.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
@@ -157,7 +155,7 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
             inner[path[-1]] = values[number]
 
     def marked(value: object) -> str:
-        # json cannot write a Decimal: write a mark, and replace it by the number's text.
+        # json cannot write a Decimal. Write a mark, and replace it by the number's text.
         mark = f"\x00{len(numbers)}\x00"
         numbers[json.dumps(mark)] = format(value, "f")
         return mark

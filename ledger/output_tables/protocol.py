@@ -1,7 +1,7 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
-An output table belongs to the user. The methods identify the table by its place (`location`), and raise the errors that
-their docstrings name. In a forked process, in which delta-rs does not work, they may raise ForkedProcess.
+The methods identify a user's table by its place (`location`), and raise the errors that their docstrings name. In a
+forked process they may raise ForkedProcess.
 """
 
 from __future__ import annotations
@@ -58,21 +58,20 @@ class OutputPublishing(Protocol):
         """Return a table as of its newest version; None if there is none."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        """Make an empty table. If several callers make a table there at once, only one call has an effect."""
+        """Make an empty table. If several callers do so at once, only one call has an effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
         """Give a table the columns that rows ask for: new columns, and wider types.
 
         The `columns` were found when the table was the `target`. Raises OutputUnreadable if the table is gone, and
-        OutputNotWritten for a change that this engine cannot make. Raises Conflict if others changed the table
-        meanwhile, and types shall be wider. New columns are added beside such changes; for them alone, Conflict means
-        that others were first too often.
+        OutputNotWritten for a change that this engine cannot make. For wider types, raises Conflict if others changed
+        the table meanwhile. For new columns alone, raises Conflict if others were first too often.
         """
 
     def why_not_widened(self, location: str) -> str | None:
         """Return why `evolve` gives a table's columns no wider types, in words that can follow "because of".
 
-        Return None if `evolve` gives wider types, and if there is no table.
+        Return None if `evolve` gives wider types, or if there is no table.
         """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
@@ -92,9 +91,9 @@ class OutputPublishing(Protocol):
         """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
         Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
-        meanwhile. Raises Conflict also if another table has taken the place of the `target`, if the table's demands
-        have changed, or if others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if
-        the table is gone.
+        meanwhile. Raises Conflict also if another table is in the place of the `target`, if the table's demands have
+        changed, or if others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the
+        table is gone.
         """
 
 
@@ -106,9 +105,8 @@ class ForeignTables(Protocol):
     def output_log(self, location: str, application: str) -> OutputLog:
         """Return a user's table, and the version of a transaction id (`application`) that is committed to it.
 
-        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises OutputUnreadable
-        also for a table that shows no version, and forgets transactions. Callers never take this error for "not
-        committed".
+        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises it also for a table
+        that shows no version, and forgets transactions. Callers never take this error for "not committed".
         """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
@@ -126,9 +124,10 @@ class ForeignTables(Protocol):
 
 
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
-    """Raise OutputUnreadable for a table that forgets transactions: that it lacks a transaction proves nothing.
+    """Raise OutputUnreadable for a table that forgets transactions: a missing transaction proves nothing there.
 
-    Once the property is unset, a missing transaction counts as not committed, also if a checkpoint dropped it before.
+    Somebody may later unset the property by which the table forgets. Then a missing transaction counts as not
+    committed, even if the table forgot it before.
     """
     if forgetful := why_forgetful(properties):
         look = "Look for the rows of these messages in it first: once it is unset, what it forgot counts as not written"

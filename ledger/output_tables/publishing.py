@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                # If others have changed the table meanwhile, its types may be wider by now than those of `columns`.
+                # The table's types may be wider by now than those of `columns`.
                 require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
@@ -98,9 +98,9 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Each try commits directly after the version that was looked at, or fails. delta-rs itself could try again
-        # after commits of others. But then it would ignore some commits that demand more of rows (a further feature),
-        # and take other commits that demand nothing (DELETE) for a conflict.
+        # Each try commits directly after the version that was looked at, or fails. Retries of delta-rs itself would
+        # ignore some commits that demand more of rows (a further feature). Such retries would also fail after others
+        # that demand nothing (DELETE).
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])

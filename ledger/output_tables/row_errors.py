@@ -1,8 +1,7 @@
 """Errors of a user's function in one line (type, message, place), and whether the function's rows may be the cause.
 
 An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message, sometimes far below the error that Spark shows first. This module reads both kinds of texts, and
-exceptions of the driver.
+its class and message.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that count as not caused by a row: a module or a column is missing, memory is
-#: short, or a server is not reached.
+#: Types of errors, in Python and Java, that no row causes: a module or a column is missing, memory is short, or a
+#: server is not reached.
 _NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
@@ -42,8 +41,8 @@ _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, 
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
 #: How libraries write such an error in a text, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error. The exception's class begins the text or a line, or follows one of three beginnings of
-#: a line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
+#: How Java writes such an error. The exception's class begins the text or a line. Or it follows the beginning of a
+#: line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
 _DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
@@ -64,8 +63,7 @@ _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Paths of Spark's code and of Python's own frozen modules. Spark calls the user's function, or the function calls
-#: Spark. These paths are never the user's own.
+#: Paths of Spark's code and of Python's own frozen modules, which are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -94,9 +92,9 @@ class RowError(NamedTuple):
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Tell whether both errors are of one kind and place, whatever values their messages name.
+        """Tell whether both errors are of one kind and place, or both are of the surroundings.
 
-        Two errors that the surroundings cause are always alike.
+        The values that their messages name do not count.
         """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
@@ -123,9 +121,9 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
-    The answer is no for the ledger's own errors (except OutputNotWritten), for a lost race, and for a full or failing
-    disk. It is also no if the process is told to end, the JVM has ended, or somebody cancelled the Spark job. It is no,
-    too, for an exception that is no `Exception`, such as KeyboardInterrupt.
+    The answer is no for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an
+    exception that is no `Exception`. The answer is also no if the process is told to end, the JVM has ended, or
+    somebody cancelled the Spark job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -139,8 +137,8 @@ def is_of_function(error: BaseException) -> bool:
 def failure_of_storage(error: BaseException) -> str | None:
     """Return the system's sentence in an error about a full or failing disk, also of a Spark task; None for others.
 
-    A user's exception may have any text, and quote any value. So only these errors count: errors of the operating
-    system, and errors by which Spark and delta-rs report such an error.
+    A user's exception may quote any text. So only errors of the operating system count, and errors by which Spark and
+    delta-rs report such an error.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
@@ -155,8 +153,8 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    An exception of a user's function may quote the same text. An exception from a Python worker has a traceback before
-    the text. An exception from the driver has no type of Spark's.
+    An exception of a user's function may quote the same text. Then either a traceback is before the text, or the
+    exception has no type of Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
@@ -178,10 +176,7 @@ def value_refused(error: BaseException) -> tuple[str, str] | None:
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """Return the text of a Spark error. Return the empty text for other errors.
-
-    Return the empty text also for a Spark error that quotes a Python exception or a value of a row.
-    """
+    """Return the text of a Spark error that quotes no Python exception and no value of a row. Else return ""."""
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)

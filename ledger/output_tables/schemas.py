@@ -75,8 +75,7 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
         schema=Schema.from_json(json.dumps(columns.schema)),
         mode="ignore",
         configuration=properties_of(columns),
-        # Without retries, delta-rs commits version 0 or nothing. So of several callers at once, only the first makes
-        # the table.
+        # Without retries, delta-rs commits version 0 or nothing. So of several callers, only the first makes the table.
         commit_properties=CommitProperties(max_commit_retries=0),
         raise_if_key_not_exists=False,
     )
@@ -89,8 +88,8 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
 def add(loaded: DeltaTable, columns: Columns) -> None:
     """Add the columns that a table lacks, in a separate commit. Raises Conflict after TRIES lost races.
 
-    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. For such a column an earlier
-    commit adds the feature.
+    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. So an earlier commit adds
+    the feature.
     """
     for tried in range(TRIES):
         # Another writer may have added the same columns meanwhile.

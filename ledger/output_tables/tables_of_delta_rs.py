@@ -44,7 +44,7 @@ from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
 from ledger.store.protocol import ArrowOutputs
 
-#: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs does not know this metadata.
+#: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs ignores it.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 #: How often an append, or a change to wider types, is tried at most while other writers commit.
 TRIES = 10
@@ -59,8 +59,8 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
     """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
 
-    A write that was begun for such a table would stay in doubt. delta-rs could not commit the write's fence either, and
-    a forgetful table cannot tell whether the write was committed.
+    A write to such a table would stay in doubt. delta-rs could commit no fence, or the table could not tell whether the
+    write was committed.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):
         raise OutputNotWritten(location, forgetful)
@@ -79,7 +79,7 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows. If the table has column mapping, add the columns that the rows lack, as nulls.
 
-    For a table with column mapping, delta-rs accepts only rows that have all columns of the table.
+    delta-rs accepts no other rows for such a table.
     """
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
@@ -185,7 +185,7 @@ class DeltaRsOutputTables:
                 with _row_named(rows):
                     _require_partitions_kept(loaded, ready)
             if columns.retyped:
-                # Since the rows were prepared, another writer has made the table, or changed its columns.
+                # Another writer has made the table, or changed its columns, since the rows were prepared.
                 self._widen(location, rows, asked)
                 continue
             schema_before, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -212,7 +212,7 @@ class DeltaRsOutputTables:
                 stored.make_durable(loaded.version())
                 return
             except Conflict:
-                # Try again only if another writer changed the columns: the conflict may be with that change.
+                # Try again only if another writer changed the columns.
                 if tried + 1 == TRIES or schema_of(self._output(location)) == schema_before:
                     raise
             except DeltaError as error:
@@ -252,7 +252,7 @@ class DeltaRsOutputTables:
         """Write rows into a folder below a table, as Spark does, and publish the files in one commit.
 
         On a local path, the same commit gives the table another `schema`, if `schema` is not None. If the process dies
-        before the commit, VACUUM removes the files; see `outputs.staging`.
+        before the commit, VACUUM removes the files (see `outputs.staging`).
         """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
@@ -260,7 +260,7 @@ class DeltaRsOutputTables:
         aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
             files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
-            # If an error leaves open whether the files are published, the files stay, because others may read them.
+            # If an error leaves open whether the files are published, they stay.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
             aside.settle()
@@ -306,7 +306,7 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
     """Tell whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
 
-    If so, delta-rs has to add the new columns in a separate commit.
+    Then delta-rs has to add the columns in a separate commit.
     """
     return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
         loaded.protocol().writer_features or ()
@@ -317,8 +317,8 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
     """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
     If `bounds` is None (a float is NaN or infinite), no column gets statistics. Otherwise columns of decimals with more
-    than DIGITS digits get none, because delta-rs would round their bounds to floats. The settings cannot leave out the
-    bounds of a decimal in a struct. If `_publish_rows` publishes the files, `corrected` puts the exact bounds in.
+    than DIGITS digits get none, except inside a struct. If `_publish_rows` publishes the files, `corrected` puts the
+    exact bounds in.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -351,8 +351,8 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
 
-    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column, and for a column that has CHAR(n)
-    or VARCHAR(n) inside a nested type.
+    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column. Raises it also for CHAR(n) or
+    VARCHAR(n) inside a nested type.
     """
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)

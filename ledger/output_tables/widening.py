@@ -1,10 +1,8 @@
 """Wider columns of an output table: delta-rs writes the table's rows anew, and adds the new files by one commit.
 
-Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. A stored value
-that the new type does not hold exactly is an error. The commit directly follows the version that was read. If another
-commit comes after that version, the widening fails with Conflict, and the caller looks at the table's new columns.
-delta-rs writes the files into a folder below the table. So the log can describe the files correctly: see
-`output_tables.files_aside`.
+Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
+not hold exactly is an error. The commit directly follows the version that was read. If another commit comes after that
+version, the widening fails with Conflict.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def widen(
     schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
     files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
     commit_properties = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
-    # The commit removes the table's old files. So the new files must be safe from a power cut before the commit.
+    # The commit removes the table's old files. So the new files must survive a power cut first.
     stored.sync([one.path for one in files])
     with conflicts():
         new_schema = Schema.from_json(json.dumps(schema))
@@ -82,7 +80,7 @@ class _Rewritten:
                 written = aside.write(pa.RecordBatchReader.from_batches(arrow_schema, self._batches()))
             files = [corrected(one, self._bounds, self._schema) for one in written]
         except BaseException:
-            # No commit names these files, and no commit will.
+            # No commit names these files.
             aside.remove()
             raise
         aside.settle()

@@ -50,7 +50,7 @@ class ArrowWriter:
         self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), table_rows, table, outputs
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
-        # This call checks the storage: it raises UnsafeStorage or StorageFailed.
+        # Raises UnsafeStorage or StorageFailed for the storage.
         outputs.publishing(self._place.text)
 
     @property
@@ -67,7 +67,7 @@ class ArrowWriter:
 
     def named(self, column: str, queue: str) -> Named:
         named = named_by_array(_texts(self._rows[column]), queue)
-        # If failed rows were left out, the other rows no longer have the numbers that the caller knows.
+        # If failed rows were left out, the other rows do not have the numbers that the caller knows.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:

@@ -1,6 +1,6 @@
 """The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed.
 
-Messages are returned as RUNS (`store.protocol`): a table with a row for each run of messages.
+Messages are returned as RUNS (`store.protocol`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
-    column of the rows, the rows' columns of CARRIED are checked, too. They may name only acknowledged messages. If
-    `messages` is given, they must name all of these.
+    column of the rows, the rows' columns of CARRIED are checked, too. These columns may name only acknowledged
+    messages. If `messages` is given, the columns must name all of them.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -66,8 +66,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    # If the caller names the messages, a column of CARRIED that names no message has another meaning, and is not
-    # checked.
+    # If the caller names the messages, a column of CARRIED that names no message has another meaning.
     columns = _named(queue, rows)
     for column, named in _columns_with_messages(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
@@ -90,8 +89,8 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
     by = id_column(rows) if isinstance(failed, str) else None
     columns = _named(queue, rows)
-    # If no column names a message, a column of nulls, or without rows, means that no message has a row. So does the
-    # column `by`, which names the failed rows' messages. Any other column has another meaning.
+    # If no column names a message, a column of nulls, a column without rows, and the column `by` say that no message
+    # has a row. Any other column has another meaning.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -191,10 +190,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Return in words the row of the first value that names no message, or else an example of such values.
-
-    Return an empty text if neither is known.
-    """
+    """Return in words the row of the first value that names no message, else an example, else an empty text."""
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -211,8 +207,7 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column. But rows that all have null are refused: a join may have
-    # found nothing.
+    # Without `exactly`, some rows may have null in the column, but not all rows: a join may have found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

@@ -85,10 +85,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names. Return None if the array has any other value.
-
-    `named_by_values` reads any values, but more slowly.
-    """
+    """Return what an array of message ids and nulls names. Return None if the array has any other value."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -170,7 +167,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. A block may have several bitmaps, of ids and of handles: join the bitmaps of a block."""
+    """Return bitmaps as runs. A block may have several bitmaps, which are joined."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)

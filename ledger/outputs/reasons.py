@@ -30,7 +30,6 @@ def give_back_each(
 
     Args:
         queue: the queue's id.
-        grant: the claim.
         runs: messages of the claim.
         timeout: the seconds for which the messages are hidden; 0 does not hide them.
         reasons: a column of message ids or receipt handles, and a column of reasons. Of several rows with the same id

@@ -89,7 +89,7 @@ class _DataFrameWriter:
             raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
-        # The driver fetches these two columns of the failed rows. The failed rows should be few.
+        # The driver fetches these two columns of the failed rows, which should be few.
         if not isinstance(self._exceptions, pa.Table):
             names = [quoted(name) for name in (column, self._failed) if name is not None]
             self._exceptions = self._exceptions.select(names).toArrow()
@@ -117,7 +117,7 @@ class _DataFrameWriter:
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
                 # A column that the rows lack becomes null in the table.
                 return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
-        # For an exception in Python's workers, Spark's first line says only that there was an exception.
+        # For an exception in Python's workers, Spark's first line only says that there was one.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
@@ -204,7 +204,7 @@ class StagedWriter(_DataFrameWriter):
         if self._staged.is_too_old(self._clock()):
             raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
         self._written = None
-        # On a local path the commit locks the table. The rows are written already, so the lock is held only briefly.
+        # On a local path the commit locks the table, but only briefly: the rows are written already.
         with table_lock(location).exclusive():
             transaction = application, output_doubts.WRITTEN
             self._publishing.publish(location, self._target, self._staged.files, transaction, metadata)
@@ -255,8 +255,7 @@ class SparkWriter(_DataFrameWriter):
     def _require_writable_values(self, rows: DataFrame) -> None:
         """Raise OutputNotWritten if a value is refused, or if Spark cannot compute the rows.
 
-        Spark reads all rows for this. Callers call it before a table is made, so that no table is made for rows that
-        cannot be written.
+        Spark reads all rows for this. Call it before a table is made, so that no table is made for such rows.
         """
         try:
             rows.write.format("noop").mode("overwrite").save()

@@ -1,11 +1,10 @@
 """The staged rows of an output: Spark writes them into a folder below the table, and one commit publishes them.
 
-`rules.publishable` says which tables accept such files. Bulk sends are staged alike (`rules.staging`).
+`rules.publishable` says which tables accept such files.
 
 Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
-writer's files, as it removes any files that no version names. (VACUUM skips folders whose names begin with _. Therefore
-the name of this folder begins with another character.) VACUUM usually removes such files when they are 7 days old.
-Therefore a writer that began more than two days ago does not publish.
+writer's files, usually when they are 7 days old. So a writer that began more than two days ago does not publish.
+(VACUUM skips folders whose names begin with _. So the name of this folder begins otherwise.)
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: If there are at most this many rows, the driver itself reads the column that names messages. A message id has 36
-#: bytes, so a column of ids takes some 40 bytes of memory a row.
+#: If there are at most this many rows, the driver itself reads the column that names messages. A column of ids takes
+#: some 40 bytes of memory a row.
 MOST_BY_DRIVER = 8_000_000
 #: Writers that died leave logs in their folders, which no VACUUM removes. Of the folders that are older than two days,
 #: this many of the newest are searched for such a log.
@@ -45,7 +44,7 @@ TIDIED_WRITES = 20
 class StagedRows:
     """The rows of one write, in a folder of their own below the table. The table need not exist yet.
 
-    `settle`, `remove` and `tidy` ignore errors of the storage, because what stays does no harm.
+    `settle`, `remove` and `tidy` ignore errors of the storage: what stays does no harm.
     """
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
@@ -109,7 +108,7 @@ class StagedRows:
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
     def is_too_old(self, now: int) -> bool:
-        """Tell whether the write began more than two days ago, so that a VACUUM may soon remove its files."""
+        """Tell whether the write began more than two days ago: a VACUUM may soon remove its files."""
         return staging.is_abandoned(self._name, now)
 
     def settle(self) -> None:
@@ -127,7 +126,7 @@ class StagedRows:
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs that writers left behind (see TIDIED_WRITES). VACUUM removes only data files."""
+        """Remove the logs that writers left behind (see TIDIED_WRITES)."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-TIDIED_WRITES:]:

@@ -87,15 +87,13 @@ def empty_writer(
 ) -> Location:
     """Make an empty table with the columns of `rows` if there is none. Return the table's place.
 
-    A write's transaction id has the table's id in it, so the table must exist before the write. `properties` are for a
-    new table: callers that know of a table give none. Spark's writer cannot set these properties, so another statement
-    does.
+    The table must exist before the write, because the write's transaction id has the table's id in it. `properties` are
+    for a new table. Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.spark_commits import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may find no table at the same time. One of them makes the table. The other gets a conflict, which is
-    # no error.
+    # Two writers may find no table at the same time. The one that does not make it gets a conflict.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -134,8 +132,7 @@ def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
     """Raise OutputNotWritten for a table that forgets transactions after a time (its property `alterations.FORGETS`).
 
-    Such a table could later say that a write is not in, although the write's rows are. Then the rows would be written
-    once more.
+    Such a table could later deny a write whose rows are in. Then the rows would be written once more.
     """
     with not_written(table):
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
@@ -157,11 +154,11 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return OutputNotWritten about a table for a failure that is already OutputNotWritten; None for other failures.
+    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures.
 
     The reason stays as it is.
     """
-    # The error is a new one, because the failure becomes its cause.
+    # The error is a new one: the failure becomes its cause.
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )

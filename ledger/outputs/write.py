@@ -1,7 +1,6 @@
 """The write of a claim's rows to an output table, and the acknowledgement of its messages.
 
-Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`):
-a table with a row for each run of messages.
+Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`).
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 class Acknowledgement(NamedTuple):
     """The changes to a claim's messages by one write.
 
-    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages of the claim. The
-    actions take effect in the same commit as the acknowledgement. They have a commit of their own only if no message is
-    done, or if an earlier call wrote the rows.
+    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages of the claim, in
+    the same commit. The actions have a commit of their own only if no message is done, or if an earlier call wrote the
+    rows.
     """
 
     done: pa.Table
@@ -54,7 +53,7 @@ def retry_lost_races(
 ) -> Answer:
     """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again.
 
-    `write` is called at most RACES times. If the last call loses, too, its error is raised.
+    `write` is called at most RACES times.
     """
     for _ in range(RACES - 1):
         try:
@@ -71,7 +70,7 @@ class WrittenOutput(NamedTuple):
 
     `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages of the
     claim that were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done`
-    messages, and the rows of this call are not in the table.
+    messages. Then this call's rows are not in the table.
     """
 
     done: int
@@ -84,8 +83,8 @@ def decided_by(
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
     """Return the function that decides what becomes of the messages, by the arguments of Claim.write.
 
-    `write_output` calls this function after the rows are computed. Raises InvalidParameterValue if both `messages` and
-    `failed` are given, or a timeout without `failed`.
+    `write_output` calls it after the rows are computed. Raises InvalidParameterValue if both `messages` and `failed`
+    are given, or a timeout without `failed`.
     """
     if messages is not None and failed is not None:
         raise InvalidParameterValue(
@@ -122,13 +121,10 @@ def write_output(
     """Write `rows` to `table`, and acknowledge the messages that `decide` returns as done. See Claim.write.
 
     Args:
-        access: the queue.
         grant: the claim, or a part of it.
         rows: the rows, a DataFrame or an Arrow table.
-        table: the output table.
         decide: is called after the rows are computed, and returns what becomes of the messages.
-        open_ending: is called with the messages (RUNS) that are acknowledged or released, and returns the context for
-        that.
+        open_ending: takes the messages (RUNS) that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
         asked: what is asked of the table's columns.
     """
@@ -136,8 +132,7 @@ def write_output(
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Check after the rows are computed. A file of messages that is missing now may have been missing when the
-            # rows were computed.
+            # Check after the rows are computed. If a file of messages was missing then, it is still missing.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -172,11 +167,10 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # If no message is done, no row is committed. Make the table all the same, for its readers. Ignore an error: the
-        # rows may not tell the table's columns, for example.
+        # No row is committed. Make the table all the same, for its readers, if the rows allow it.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # This call writes no rows: no message is done, or an earlier call has written the rows for `done`.
+    # No message is done, or an earlier call has written the rows for `done`.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -235,7 +229,7 @@ class _OutcomeUnknown(Exception):
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
     """Write the rows. Return None if the rows are certain to be in the table, else an error.
 
-    The error is the one that the write raised, or _OutcomeUnknown. After either error, the rows may be in the table.
+    The error is what the write raised, or _OutcomeUnknown. After either error, the rows may be in the table.
     """
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):

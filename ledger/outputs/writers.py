@@ -1,7 +1,7 @@
 """The choice among three writers of rows to an output table.
 
-A DataFrame is staged by Spark and published by delta-rs. If delta-rs cannot or may not publish to the table, Spark
-alone writes the rows. An Arrow table is written by delta-rs alone.
+Spark stages a DataFrame, and delta-rs publishes it. If delta-rs cannot or may not publish to the table, Spark alone
+writes the rows. delta-rs alone writes an Arrow table.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Settings of a session. With AUTO_MERGE_SETTING, a write by Spark may change the table's columns. The names of
-#: settings that give properties to new tables begin with TABLE_DEFAULTS_PREFIX.
+#: Settings of a session. With AUTO_MERGE_SETTING, a write by Spark may change the table's columns. Settings with the
+#: prefix TABLE_DEFAULTS_PREFIX give properties to new tables.
 AUTO_MERGE_SETTING = "spark.databricks.delta.schema.autoMerge.enabled"
 TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 
@@ -71,8 +71,8 @@ TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 class Writer(Protocol):
     """Writes rows to one table.
 
-    *Failed rows* are rows with a value in the column of failures, if there is such a column. They are about messages
-    that failed, and are not written.
+    *Failed rows* are rows with a value in the column of failures, if there is such a column. Failed rows are not
+    written.
     """
 
     @property
@@ -96,35 +96,35 @@ class Writer(Protocol):
 
         Some writers also change the table's columns here, and others in `write`. `before_changing` is called before
         this method makes or changes the table (by SparkWriter always). If `before_changing` raises an error of the
-        ledger, the table stays unchanged, and that error is raised. Raises OutputNotWritten.
+        ledger, that error is raised and the table stays unchanged. Raises OutputNotWritten.
         """
 
     def table_id(self, location: str) -> str:
         """Return the id of the table at a location, after `make`. Raises OutputUnreadable."""
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        """Write the rows in one commit, under the transaction id `application`. Raise any error.
+        """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
-        Commits before that one may change the table's columns. Return True if the rows are certain to be in the table,
-        and False if only the table can tell.
+        Earlier commits may change the table's columns. Returns True if the rows are certain to be in the table, and
+        False if only the table can tell.
         """
 
     def ended(self, *, written: bool) -> None:
-        """Note whether the rows are in the table. The caller has found it out."""
+        """Note whether the rows are in the table, once that is known."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written.
 
-        The error names a value that is refused, or columns that differ from the table's. Otherwise it has the reason
-        that `failure` gives.
+        The error names a value that is refused, or columns that differ from the table's. Otherwise it has the reason of
+        `failure`.
         """
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write asks of the table's columns.
 
-    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other, and for a schema with
-    types that Delta does not have.
+    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other value, and for a
+    schema with types that Delta does not have.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -156,8 +156,8 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 def require_declared(access: Access, table: object, schema: Any) -> None:
     """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
 
-    Raise it also for a `schema` that `columns_asked` refuses. Callers check this before a receive. Any other error is
-    left to the write. Tables of Spark's catalog, and tables that delta-rs cannot read, are checked only by the write.
+    Raise it also for a `schema` that `columns_asked` refuses. The write raises all other errors. Tables of Spark's
+    catalog, and tables that delta-rs cannot read, are checked only by the write.
     """
     asked = columns_asked(schema)
     if asked.declared is None:
@@ -178,12 +178,12 @@ def writer_of(
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    This function makes no table. Arrow rows are compared with the table's columns only later, in `make`.
+    Makes no table. `Writer.make` compares Arrow rows with the table's columns.
 
     Raises:
         InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
         OutputNotWritten: for a DataFrame that does not fit the table's columns. Also for a table that forgets
-            transactions, if delta-rs reads the table here; otherwise `make` raises this error.
+            transactions, if delta-rs reads the table here (otherwise `make` raises the error).
         UnsafeStorage: if one commit to the table could overwrite another.
         StorageFailed: if the storage cannot be reached.
     """
@@ -277,9 +277,9 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 
 
 def _added(columns: Columns) -> Mapping[str, Any]:
-    """Return the columns that are added to a table as a schema, only for a check of their names.
+    """Return a schema of the columns that are added to a table, only for a check of their names.
 
-    For a field inside a column, the schema has the last part of the field's path, with the type string.
+    The name of a field inside a column is the last part of its path, and its type is string.
     """
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
@@ -304,7 +304,7 @@ def _evolves(spark: SparkSession) -> bool:
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
-    """Return the rows. Columns of CARRIED with the type void (nulls without a type) become columns of strings."""
+    """Return the rows. Columns of CARRIED with the type void (nulls alone) become columns of strings."""
     for name, kind in rows.dtypes:
         if name in CARRIED and kind == "void":
             rows = rows.withColumn(name, rows[name].cast("string"))

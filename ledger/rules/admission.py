@@ -32,11 +32,10 @@ def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) 
 def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
     """Raise OverLimit if a send of `added` messages would pass the queue's MaximumMessages.
 
-    `stored` is how many messages the queue has; those deleted, expired or moved do not count.
+    `stored` is how many messages the queue has, without deleted, expired and moved ones.
     """
     most = limits.maximum_messages
-    # A repeated send adds no message (`added` is 0). Such a send gets its earlier answer, however full the queue is
-    # now.
+    # A repeated send adds no message (`added` is 0), and gets its earlier answer, however full the queue is.
     if most is None or not added or stored + added <= most:
         return
     room = max(0, most - stored)

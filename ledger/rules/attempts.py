@@ -1,12 +1,10 @@
 """Attempt ids: a send or receive that is tried again under the same id is the same call (F3).
 
 A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped. So a send records a number in Delta's log, under the id. The number is computed from the send's
-queue and content.
+silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
 
-A receive gets the claim that an earlier receive under the same id still holds. Two tasks that share an id would share
-this claim, too. The ledger notices that only if the second task asks for fewer messages than the claim has: that is an
-error.
+A receive gets the claim that an earlier receive under the same id still holds. So two tasks that share an id share this
+claim. That is an error only if the second task asks for fewer messages than the claim has.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that tell an Airflow task from all other tasks: from tasks of other runs and DAGs, and from mapped
-#: tasks.
+#: The parts of an id that tell an Airflow task from tasks of other runs and DAGs, and from mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
@@ -60,7 +57,7 @@ class Attempt(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The send's key, which names the send's segments. A retry has the same key. Any other send has another."""
+        """The send's key, which names the send's segments. Only a retry has the same key."""
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
@@ -95,10 +92,7 @@ def require_not_smaller(value: str | None, held: int, maximum: int | None) -> No
 
 
 def require_different(ids: Iterable[str | None]) -> None:
-    """Raise InvalidParameterValue when two receives of one call have the same attempt id.
-
-    Nobody could tell which of the two receives is a retry of the other one.
-    """
+    """Raise InvalidParameterValue when two receives of one call have the same attempt id."""
     seen: set[str | None] = set()
     for attempt in ids:
         if attempt is not None and attempt in seen:
@@ -118,7 +112,7 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 def claim_id(attempt: str, process: int | None, number: int) -> str:
     """Return the attempt id of a worker's claim: `attempt/7`, or for one of several processes `attempt/2.7`.
 
-    No two attempts share such an id: everything before the last slash is the attempt.
+    Everything before the last slash is the attempt.
     """
     return f"{attempt}/{number}" if process is None else f"{attempt}/{process}.{number}"
 
@@ -126,8 +120,7 @@ def claim_id(attempt: str, process: int | None, number: int) -> str:
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
     """Return the process and the number of a claim, from the id that a worker gave it (see `claim_id`).
 
-    The process is None if the worker is the only process. Return None for an id that is not of this attempt. An attempt
-    may itself contain a slash, and may begin like another attempt.
+    The process is None if the worker is the only process. Return None for an id that is not of this attempt.
     """
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
@@ -139,8 +132,7 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
     """Return a number that stands for a list of messages, in their order.
 
-    Bodies, attributes, groups and trace headers count. Delays do not count, because a delay may be the queue's default,
-    which can change before a retry.
+    Bodies, attributes, groups and trace headers count. Delays do not: the queue's default may change before a retry.
     """
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:

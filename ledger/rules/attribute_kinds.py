@@ -45,7 +45,7 @@ class Document:
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing: the storage may.
+#: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
 #: SQS's attributes that every queue has.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
@@ -73,16 +73,16 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     ),
     # V8, V9: "fenced" gives the documented errors, "recorded" the recorded behaviour of standard queues. "recorded"
     # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
-    # has no effect: after the deadline another receiver may hold other messages of the group.
+    # has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes, and no changes through replaced receipts. This attribute is older than Receipts. A
-    # call that sets Receipts mostly sets this one, too: see `attributes._together`.
+    # "accept" accepts late changes, and no changes through replaced receipts. A call that sets Receipts mostly sets
+    # this attribute, too: see `attributes._together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have; those deleted, expired or moved do not count. The store refuses a send that
-    # would pass the bound. 0 means no bound.
+    # How many messages the queue may have (0: no bound). Deleted, expired and moved messages do not count. The store
+    # refuses a send that would pass the bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
@@ -97,8 +97,8 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
 }
 #: Recorded: SQS has a special sentence about these attributes for standard queues, which do not have them.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: The attributes that cannot change after a queue is made, each with the bound in its error. The sentence about
-#: FifoQueue is recorded.
+#: The attributes that cannot change after a queue is made, with the bound in the error. The sentence about FifoQueue is
+#: recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

@@ -126,14 +126,14 @@ def complete(
             "SSE.",
             "Set KmsMasterKeyId to the empty text, or SqsManagedSseEnabled to false.",
         )
-    # Recorded: a queue that gets its own key no longer uses SQS's managed keys.
+    # Recorded: a queue that gets its own key does not use SQS's managed keys.
     return {**values, MANAGED: "false"} if values.get(KEY) else values
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes as a call for a queue's attributes answers them, from the stored attributes.
 
-    Recorded: the answer has KmsDataKeyReusePeriodSeconds only if the queue has a key (KmsMasterKeyId).
+    Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key (KmsMasterKeyId).
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(stored) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
@@ -150,8 +150,8 @@ RESERVED_TAGS = "aws:"
 def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
 
-    A new key that begins with aws: is refused, because such keys are reserved for SQS. The queue keeps such a key if it
-    has the key already (`stored`). Raises InvalidParameterValue.
+    A new key that begins with aws: is refused. The queue keeps such a key if it has the key already (`stored`). Raises
+    InvalidParameterValue.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
@@ -181,8 +181,7 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 def not_understood(attributes: Mapping[str, str]) -> str | None:
     """Return the name of an attribute with a value that this release does not know; None if there is none.
 
-    Only a newer release makes such a value, and this release would have to guess what the queue does. Attributes whose
-    names this release does not know do not count.
+    Only a newer release makes such a value. Attributes whose names this release does not know do not count.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
     for name, kind in kinds.items():
@@ -212,7 +211,7 @@ def retention_period(attributes: Mapping[str, str]) -> int:
 
 
 def receipts_of(attributes: Mapping[str, str]) -> Receipts:
-    """V8, V9: return through which receipts a queue with these attributes accepts changes: see `Receipts`."""
+    """V8, V9: return through which receipts a queue with these attributes accepts changes."""
     if attributes["Receipts"] == "recorded":
         return Receipts.RECORDED
     return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED
@@ -257,7 +256,7 @@ def _text(value: object) -> str:
 
 
 def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
-    """Return a value as it is stored. TRUE becomes true, and 0030 becomes 30, so that equal values are equal texts.
+    """Return a value as it is stored: TRUE as true, and 0030 as 30, so that equal values are equal texts.
 
     A JSON document stays as it was given.
     """

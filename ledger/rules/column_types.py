@@ -1,7 +1,7 @@
 """The rule for values that fit into a column of an output table.
 
-The rule is the same for both engines, Spark and delta-rs. It works on types as Delta's log writes them. No value is
-stored as another value. `fit` compares a type of rows with a type of a column:
+The rule works on types as Delta's log writes them, for Spark and delta-rs alike. `fit` compares a type of rows with a
+type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
     Fit.EXACT   some values are: each value is cast to the column's type and back, and refused if it changes
@@ -21,9 +21,8 @@ stored as another value. `fit` compares a type of rows with a type of a column:
 | void          | all                             |                                                  |
 
 A type always fits into itself. Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53
-stands for the decimal that is written for it (9.99, and not its fifty digits). A larger double, with either sign,
-stands for its exact whole number. Spark's store assignment allows more than this rule: it rounds, and it turns numbers
-into texts, which the two engines write differently.
+stands for the decimal that is written for it (9.99, and not its fifty digits). Any other double stands for its exact
+whole number.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ def wider(given: Any, column: Any) -> str | None:
     """Return the number type to which a column is widened, so that it can hold values of both number types.
 
     Return None for types that are no numbers, and for a decimal with a float or a double. Return None also if a decimal
-    would need more than MOST_DIGITS digits. Even the returned type may not hold every value: a double does not hold
-    every long. So each value is still checked, as Fit.EXACT says.
+    would need more than MOST_DIGITS digits. Each value is still checked, as Fit.EXACT says: a double, say, does not
+    hold every long.
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -149,11 +148,7 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def with_known_types(kind: Any) -> Any:
-    """Return the type without its parts of an unknown type (void); None if nothing is left.
-
-    Rows of nulls, of empty lists and of empty objects tell no type. Some readers could not read a table that has a
-    column without a type.
-    """
+    """Return the type without its parts of an unknown type (void); None if nothing is left."""
     kind = plain(kind)
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind
@@ -247,8 +242,8 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # A number may have as many digits as the greatest number of a whole-number type, and still not fit. So a column of
-    # whole numbers counts as one digit shorter.
+    # Not every number of so many digits fits into a whole-number type. So a column of whole numbers counts as one digit
+    # shorter.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 

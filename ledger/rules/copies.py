@@ -2,15 +2,14 @@
 
 A copy proceeds in parts, and each part is one commit to the target. The commit appends messages and notes the copy's
 progress: the number of its parts and messages, and marks that say where the next part begins. A part can only be
-committed directly after the part before it. A process that copies again, after a crash or beside another process, reads
-the progress and continues with the next part. So one copy sends no message twice, and skips none that is still there.
+committed directly after the part before it. A process that copies again reads the progress and continues with the next
+part. So one copy sends no message twice, and skips none that is still there.
 
-The marks must stay true while the source changes. For a queue the marks are the instant `until`, at which the newest
-message of the queue had arrived when the copy began, and the `Position` of the last message that was read. A message
-that is in the queue when the copy begins keeps its position as long as it is not moved. A message that is acknowledged
-before its part is read is not copied. A message that enters the queue later mostly has an arrival after `until`, and is
-not copied. The exception is a dead letter of a standard queue: it keeps its earlier arrival. If the copy is interrupted
-and continued, such a message is copied if its position is still ahead. For a file the mark is a number of row groups.
+The marks must stay true while the source changes. For a file the mark is a number of row groups. A message of a queue
+keeps its position until it is moved. For a queue the marks are the `Position` of the last message that was read, and
+the instant `until`: the arrival of the newest message when the copy began. A message that enters the queue later mostly
+has an arrival after `until`, and is not copied. The exception is a dead letter of a standard queue: it keeps its
+earlier arrival.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class CopyProgress(NamedTuple):
     def transactions(self, key: str) -> list[tuple[str, int]]:
         """Return the transactions of a part's commit.
 
-        The first transaction has the number of the part, and is committed only directly after the number before it.
+        The first one has the number of the part, and is committed only directly after the number before it.
         """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
@@ -93,9 +92,9 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    Where possible, a copy is as old as its message. The copy of a message from the future counts as sent now. So does
-    the copy of a message that the new queue would expire at once: a copy must lose nothing. On a FIFO queue every copy
-    counts as sent now: otherwise an older message would come before others of its group.
+    Where possible, a copy is as old as its message. A message from the future counts as sent now, and so does a message
+    that the new queue would expire at once. On a FIFO queue every copy counts as sent now: otherwise an older message
+    would come before others of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

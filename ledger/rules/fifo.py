@@ -10,8 +10,7 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.state import GONE, Record, Status
 
 Message = TypeVar("Message")
-#: The message's number in its send is in this many low bits of a sequence number. The count of sends is in the bits
-#: above them.
+#: The low bits of a sequence number have the message's number in its send. The bits above them have the count of sends.
 ORDINAL_BITS = 32
 
 
@@ -37,10 +36,9 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 
     F2, recorded: groups come in the order in which they became receivable, and each group's messages come before those
     of the next group. A group became receivable when its first visible message came, or when the last hold of any of
-    its messages ended, gone messages included. The later of the two instants counts. So a group that was just served
-    comes after the groups that were waiting. In one millisecond, a message's arrival comes before the end of a hold.
-    Between groups with equal instants, the place of their first messages decides. All this is computed from the
-    records. The holds of messages that upkeep dropped are no longer known.
+    its messages ended, gone messages included. The later of the two instants counts. In one millisecond, a message's
+    arrival comes before the end of a hold. Between groups with equal instants, the place of their first messages
+    decides. The holds of messages that upkeep dropped are not known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -61,8 +59,8 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
     """Return a group's place among the groups; the smallest place comes first.
 
-    `since` is the first visible message's `Member.since`. `ended` is when the last hold of the group ended, or None if
-    no hold of the group has ended.
+    `since` is the first visible message's `Member.since`. `ended` is when the last hold of the group ended (None: no
+    hold has ended).
     """
     return (since, False) if ended is None or ended < since else (ended, True)
 
@@ -70,9 +68,9 @@ def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
 def hold_ended(record: Record, expires_at: int) -> int | None:
     """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
 
-    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore sets the
-    deadline to its own instant. So does a release without a delay, except for a `mark` (see `visibility.change`). A
-    lock is a hold, too.
+    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore, and a
+    release without a delay, set the deadline to their own instant (but see `mark` in `visibility.change`). A lock is a
+    hold, too.
     """
     if record.visible_at is None:
         return None
@@ -83,7 +81,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
     """Return the messages group by group, in the order of the groups' first messages.
 
-    A claim's messages have this order if the order in which the receive got them is no longer known.
+    A claim has this order if the order of its receive is not known.
     """
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
@@ -121,8 +119,7 @@ REPAIRS = 8
 def clock_repairs(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes how many sends came before the repair.
 
-    The instants of these sends may be in the future, so they do not tell the present time. Each of the last REPAIRS
-    repairs has a slot.
+    The instants of these sends may be in the future. Each of the last REPAIRS repairs has a slot.
     """
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 

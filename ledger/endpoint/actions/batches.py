@@ -24,8 +24,8 @@ def send(call: Call) -> Result:
     try:
         outcomes = queue.send(read)
     except MissingParameter as error:
-        # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue: an entry without its group
-        # fails the whole batch with InvalidParameterValue. For SendMessage the error is MissingParameter.
+        # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue. For SendMessage the error is
+        # MissingParameter.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
     return _told(entries, outcomes, done)

@@ -42,9 +42,9 @@ class Call:
 
     @property
     def queue_named(self) -> str:
-        """The last part of QueueUrl, which is the queue's name in every form of QueueUrl.
+        """The last part of QueueUrl, which is the queue's name in every form of QueueUrl; empty without a QueueUrl.
 
-        The name is not checked, and its percent escapes are not decoded. It is empty if there is no QueueUrl.
+        The name is not checked, and its percent escapes are not decoded.
         """
         return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
 
@@ -95,7 +95,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise AccessDenied for a caller of another account. Actions that name no existing queue call this."""
+        """Raise AccessDenied for a caller of another account, in an action that names no existing queue."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

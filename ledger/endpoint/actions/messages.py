@@ -22,7 +22,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to go on waiting. The `last` poll returns an answer, or raises an error."""
+        """Return the answer, or None to wait longer. The `last` poll returns an answer, or raises an error."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 

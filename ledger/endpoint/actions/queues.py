@@ -36,8 +36,8 @@ def create(call: Call) -> Result:
         # SQS's sentence has the rule for names, but not the wrong name. Source: moto, and a quote in kombu.
         raise InvalidParameterValue(error.field, name, error.bound, message=error.bound) from None
     except QueueNameExists as error:
-        # Another caller made the queue after `queue` found none, for example with other limits. Only the attributes
-        # that the request gives must be equal.
+        # Another caller made the queue after `queue` found none. Only the attributes that the request gives must be
+        # equal.
         if error.attribute in given:
             raise
         queue = call.ledger.create_queue(name, given, tags)
@@ -79,7 +79,7 @@ def dead_letter_sources(call: Call) -> Result:
 def _page(call: Call) -> tuple[int, str]:
     """Return the size of the page, and the name after which the page begins.
 
-    Raises InvalidParameterValue for a wrong size or token. Raises a Refusal (UnsupportedOperation), as SQS does, for a
+    Raises InvalidParameterValue for a wrong size or token, and, as SQS does, a Refusal (UnsupportedOperation) for a
     token without MaxResults.
     """
     max_results, token = call.get("MaxResults"), call.get("NextToken")
@@ -91,10 +91,7 @@ def _page(call: Call) -> tuple[int, str]:
 
 
 def _name_in(token: str) -> str:
-    """Return the name in a NextToken. Raise InvalidParameterValue for a text that is not in the form of these tokens.
-
-    Without this check, such a text could mean another page, or the first page again.
-    """
+    """Return the name in a NextToken. Raise InvalidParameterValue for a text that `_token` has not made."""
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
