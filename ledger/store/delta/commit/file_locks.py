@@ -1,8 +1,8 @@
 """File locks between the writers of one machine, for tables on local paths.
 
 Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table (`shared`).
-A writer that cannot detect conflicts has the table alone (`exclusive`). A writer that lost too often prefers to have it
-alone (`prefer_exclusive`).
+A writer that cannot detect conflicts, such as Spark, has the table alone (`exclusive`). A writer that lost too often
+prefers to have it alone (`prefer_exclusive`).
 
 A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
 A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
@@ -12,8 +12,8 @@ holder of the gate waited in vain for sharers, no holder waits for them. A write
 through its whole commit, and touches the gate's file again and again to show that it runs. The gate excludes nobody
 from the table: only the lock `turn` does.
 
-A lock belongs to the open file, and a forked child has the same file open. Therefore a holder unlocks the file before
-closing it. A child closes the files that it inherits, so a lock ends with the process that took it.
+A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
+it. A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
 #: How long others wait at the gate, in seconds: its holder may wait for PATIENCE, and commit after that. The second
-#: number counts after a recent wait in vain at the gate. Mostly the sharers leave within this time, so that a writer in
-#: `exclusive`, which has the gate, gets the table.
+#: number counts after a recent wait in vain at the gate.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 #: How often a writer in `prefer_exclusive` touches the gate's file, in seconds.
 SHOWING = 0.5
@@ -112,9 +111,9 @@ class TableLock:
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain if the gate's holder seems to
-        be stopped, or is in `exclusive`, which does not touch the gate's file. If others waited in vain at the gate
-        recently, the only wait is one of SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
+        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain unless the gate's holder
+        touched the gate's file meanwhile. If others waited in vain at the gate recently, the only wait is one of
+        SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -136,7 +135,7 @@ class TableLock:
             # Another writer has the table alone. Wait until that writer has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # A long wait in vain is remembered. A brief one is not: it was brief because a long one is remembered.
+            # Remember a long wait in vain. (A wait is brief only if an earlier one is remembered.)
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
@@ -195,7 +194,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Touch the gate's file again and again. A stopped process does not, so others see that it is stopped."""
+    """Touch the gate's file again and again, so that others see that this process is not stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -266,8 +265,8 @@ class NoLock:
         yield
 
 
-#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both.
-#: Therefore a child knows every lock file that it has open.
+#: Held while a lock file is opened and registered in `_files`, and during a fork. So a child knows every lock file that
+#: it has open.
 _opening = threading.RLock()
 
 
