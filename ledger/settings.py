@@ -95,8 +95,8 @@ class Settings:
     #: How far apart the clocks of two drivers may be. If a verb finds clocks further apart, it raises ClocksDisagree.
     maximum_clock_skew: float = 30.0
     #: Upkeep drops messages for their age only if the clock was also read at least this long before, by an earlier
-    #: round or at the opening. Both the wall clock and the machine's uptime must show that this time has passed. A
-    #: storage's own clock is asked instead, if there is one. 0: one reading of the clock is enough.
+    #: round or at the opening. Both the wall clock and the machine's uptime must show that this time has passed. If the
+    #: storage has a clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
     #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
     #: name.
@@ -108,8 +108,8 @@ class Settings:
     #: QueueDeletedRecently. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
-    #: decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None: upkeep
-    #: leaves the property as it is (30 days and 7 days in a new ledger).
+    #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:
+    #: upkeep leaves the property as it is (30 days and 7 days in a new ledger).
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 

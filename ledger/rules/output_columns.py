@@ -71,9 +71,10 @@ _CASTS = {
 
 
 class ColumnsDiffer(Exception):
-    """The rows do not fit the table, or no table can be made for them. The error says why, and what to do. If the error
-    is about one row, `row` is the row's number (from 0), and `place` names the row in words. Either may be unknown
-    (None, empty).
+    """The rows do not fit the table, or no table can be made for them. The error says why, and what to do.
+
+    If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words. Either may be
+    unknown (None, empty).
     """
 
     def __init__(self, sentence: str, row: int | None = None, place: str = "") -> None:
@@ -268,7 +269,9 @@ def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
     """Return the part of an error that offers a wider type for the column, or for the value at `path` inside the
-    column. If no wider type holds both, the text says so.
+    column.
+
+    If no wider type holds both, the text says so.
     """
     to = widened(given, column)
     if to == plain(column):
@@ -409,7 +412,9 @@ def _nameless_sentence(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Tell whether the name of a column, or of a field inside it, has only spaces. Spark cannot refer to such a name."""
+    """Tell whether the name of a column, or of a field inside it, has only spaces.
+
+    Spark cannot refer to such a name."""
     if not name.strip():
         return True
     if isinstance(kind, str):

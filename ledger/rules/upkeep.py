@@ -1,6 +1,8 @@
-"""When upkeep is due and overdue, by the commits and the time since the last round. Upkeep removes what the commits of
-`messages` and `visibility` leave behind. A round records the versions up to which it went over the two tables. So the
-difference to the newest versions tells how many commits have come since, and no file is counted.
+"""When upkeep is due and overdue, by the commits and the time since the last round.
+
+Upkeep removes what the commits of `messages` and `visibility` leave behind. A round records the versions up to which it
+went over the two tables. So the difference to the newest versions tells how many commits have come since, and no file
+is counted.
 
 **Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Some are from the page
 docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of its run). A round over 2,000

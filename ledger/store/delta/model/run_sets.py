@@ -41,7 +41,9 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order. A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size
+    """Rows, in any order.
+
+    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size
     0. Rows that are derived from the same rows share `words`.
     """
 
@@ -262,8 +264,9 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs are the same at the beginning of both, and how many of the others at the end. These runs
-    need no search.
+    """Return how many runs are the same at the beginning of both, and how many of the others at the end.
+
+    These runs need no search.
     """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
