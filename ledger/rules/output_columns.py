@@ -414,7 +414,8 @@ def _nameless_sentence(name: str) -> str:
 def _is_nameless(name: str, kind: Any) -> bool:
     """Tell whether the name of a column, or of a field inside it, has only spaces.
 
-    Spark cannot refer to such a name."""
+    Spark cannot refer to such a name.
+    """
     if not name.strip():
         return True
     if isinstance(kind, str):

@@ -1,8 +1,8 @@
 """Threads and jobs that an interrupt of the main thread does not block.
 
 KeyboardInterrupt can come between any two instructions of the main thread, even within the Python code of `threading`
-and `concurrent.futures`. After that a Condition can stay locked, and a thread that waits for it waits for ever. This
-module therefore uses SimpleQueue, and starts raw threads. Both are C code, which no interrupt divides.
+and `concurrent.futures`. After that a Condition can stay locked for ever. This module therefore uses SimpleQueue, and
+starts raw threads. Both are C code, which no interrupt divides.
 """
 
 from __future__ import annotations

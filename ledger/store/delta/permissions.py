@@ -153,9 +153,9 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file or folder that this user may not open comes with None. A socket, and a file that was removed meanwhile, are
-    left out. The caller changes entries by their descriptors, for safety. If root changed entries by their paths, a
-    user of the ledger could replace a file by a link. Root would then give away the link's target.
+    A file or folder that this user may not open comes with None. Links, sockets, and files that were removed meanwhile
+    are left out. The caller changes entries by their descriptors. By a path, root could give away the target of a link
+    that a user put in place of a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:

@@ -1,7 +1,7 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment. (In
-`state.listing` an ordinal is the `seq` of a message.)
+In this module an `ordinal` is the number of a segment in the send, and a `seq` is the number of a message in its
+segment.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ class Placed:
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
-    `absent`: columns that are null in every row. Staged files do not have these columns, because writing them takes
-    time for each row.
-    `require_same`: called after the write and before the commit. It raises if the written rows have another
-    fingerprint than the counted rows.
+    `absent`: columns that are null in every row. Staged files do not have these columns. `require_same`: called after
+    the write and before the commit. It raises if the written rows have another fingerprint than the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
     write them.
     """
@@ -104,8 +102,8 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
     that the DataFrame has."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
-    # A column that the DataFrame has is written even if all its values must be null. Spark does not compute, and so
-    # does not check, a column that it need not write.
+    # A column that the DataFrame has is written even if all its values must be null: Spark checks only the columns that
+    # it writes.
     not_given = {"sequence_number"} | {
         field.column for field in STORED if field.is_given and field.name not in frame_columns
     }

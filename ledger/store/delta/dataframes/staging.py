@@ -131,8 +131,7 @@ class Staging:
         """Write the rows with Spark's writer, and return the files.
 
         Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
-        other rows before it could partition them, which takes long. So each task fills one file after the other with
-        other rows.
+        other rows for that, so each task fills one file after the other with them.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -153,8 +152,8 @@ class Staging:
         """Tell whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
         given up.
 
-        Upkeep records that a folder is given up before it removes a file of the folder. Therefore the record exists by
-        now if a file is missing for this reason. A vacuum, too, may remove files that are old enough.
+        Upkeep records that a folder is given up before it removes a file of the folder. A vacuum, too, may remove files
+        that are old enough.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 

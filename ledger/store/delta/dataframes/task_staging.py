@@ -11,9 +11,9 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
 - an application whose executors could not write an earlier send's files in Python. Such executors have no Python or
-  another version of it, lack pyarrow (or obstore, for an object store), have too little memory, or cannot write to the
-  object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this send.
-  If Spark's writer succeeds, it writes the files of the application's later sends, too, without another try.
+another version of it, lack pyarrow (or obstore, for an object store), have too little memory, or cannot write to the
+object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this send.
+If Spark's writer succeeds, it also writes the files of the application's later sends.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. With a larger
-#: bound, batches of large bodies would take more memory than an executor has beside its JVM. Spark's own default is 64
-#: MB.
+#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. Larger batches
+#: could take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
 #: Matches the errors of executors that cannot run `task_files`: they have no Python or another version of it, too
@@ -190,8 +189,8 @@ class TaskStaging:
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Call this after Spark's writer has written rows that tasks could not write. If tasks and Spark's writer both
-        fail, the cause may be a user's own function (UDF) that raises an error with the same text.
+        Call this only after Spark's writer has written these rows. If it fails, too, the cause may be a user's function
+        (UDF).
         """
         unable_applications.add(self._application)
         log.warning(
@@ -217,8 +216,8 @@ class TaskStaging:
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the
-    rows in one task and so in their order. A column that is not deterministic keeps the user's call and ours apart.
+    Spark merges two `coalesce` calls that follow each other, which would drop the user's call, and perhaps the rows'
+    order. A column that is not deterministic keeps the user's call and ours apart.
     """
     from pyspark.sql import functions as F
 
