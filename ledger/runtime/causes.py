@@ -64,8 +64,7 @@ def owner_and_user(path: Path) -> tuple[str, str]:
 def access_advice(place: Path, owner: str) -> str:
     """Return the commands that let this user work at a place, if files of `owner` prevent it.
 
-    Only the owner of the place gets the advice to take the files below it (`chown`). Another user would take the ledger
-    from its owner.
+    Only the owner of the place gets the advice to take the files below it (`chown`).
     """
     whose, me = owner_and_user(place)
     if whose == me:

@@ -1,7 +1,8 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
 On a local path the tables are first moved into one folder, under the locks of all tables, and then this folder is
-removed. So no process commits to a table that is being removed. If a call is stopped, the next call removes the rest.
+removed. So no process commits to a table that is being removed. If a call is stopped before it has removed the tables,
+the next call removes the rest.
 
 On an object store the table `queues` is removed first: without it, only a process that may make missing tables opens
 the ledger. The log of a table is removed last, because the log shows that the table is a ledger's.

@@ -58,8 +58,9 @@ class Placed:
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
-    `absent`: columns that are null in every row. Staged files do not have these columns. `require_same`: called after
-    the write and before the commit. It raises if the written rows have another fingerprint than the counted rows.
+    `absent`: columns that are null in every row. Staged files do not have these columns.
+    `require_same`: called after the write and before the commit. It raises if the written rows have another
+    fingerprint than the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
     write them.
     """
