@@ -94,9 +94,9 @@ class Settings:
     open_segment_seconds: int = 3_600
     #: How far apart the clocks of two drivers may be. If a verb finds clocks further apart, it raises ClocksDisagree.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops messages for their age only if the clock was also read at least this long before, by an earlier
-    #: round or at the opening. Both the wall clock and the machine's uptime must show that this time has passed. If the
-    #: storage has a clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
+    #: Upkeep drops messages for their age only if an earlier round or the opening read the clock at least this long
+    #: before. Both the wall clock and the machine's uptime must show that this time has passed. If the storage has a
+    #: clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
     #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
     #: name.
@@ -104,8 +104,8 @@ class Settings:
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: a new queue with the name of a queue that was deleted within this time raises
-    #: QueueDeletedRecently. 0: never. At most log_retention.
+    #: M3, queues with Limits=SQS: a new queue raises QueueDeletedRecently if its name was a queue's that was deleted
+    #: within this time. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
     #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:

@@ -21,7 +21,7 @@ _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
     """Return `now`, or the instant of the last commit if that instant is later: time in a ledger only moves on.
 
-    Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds: by a wrong clock, a verb
+    Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb
     could take messages that another process still holds.
     """
     require_alike(now, last_commit, maximum_skew, "the last commit is ahead", only_behind=True)
@@ -80,8 +80,8 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
     """Tell whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
     `expected`.
 
-    They explain only a step forward: one commit is later than `expected` by more than the skew, at most WITNESSED
-    seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back.
+    They explain only a step forward. One commit must be later than `expected` by more than the skew. It must be at most
+    WITNESSED seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS

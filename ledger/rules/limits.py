@@ -13,7 +13,7 @@ DEFAULT_VISIBILITY_TIMEOUT = 30
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 #: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value: a cell of a DataFrame can safely
+#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value. A cell of a DataFrame can safely
 #: have so many bytes.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
 #: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."

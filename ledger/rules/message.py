@@ -100,9 +100,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which the table
-    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, unless
-    `body` names it as the column of bodies.
+    These names are wrong: a name of two columns, SQS's name of a field, and a special name of a field in the table
+    `messages`. A name that differs from a meaningful column in capitals only is also wrong, unless it is `body`, the
+    column of bodies.
     """
     seen = set[str]()
     for name in names:
@@ -242,9 +242,7 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raise the error of a wrong value that is given for all entries of a list, even if each entry has a value of its
-    own.
-    """
+    """Raise the error of a wrong value for all entries of a list, even if each entry has its own."""
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
     _identifier("MessageGroupId", message_group_id)
@@ -256,8 +254,8 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
 
-    Raises MissingParameter for None and the empty text (recorded), InvalidMessageContents for a character that SQS
-    refuses, and InvalidParameterValue for any other wrong value.
+    Raises MissingParameter for None and the empty text (recorded). Raises InvalidMessageContents for a character that
+    SQS refuses, and InvalidParameterValue for any other wrong value.
     """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")

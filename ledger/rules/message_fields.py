@@ -1,7 +1,7 @@
 """The fields of a message, each listed once.
 
-The fields of entries, the columns of sent tables, of claims' DataFrames and of the views, and the columns and
-statistics of the table `messages` are made from this list.
+The fields of entries, and the columns of sent tables, of claims' DataFrames and of the views are made from this list.
+So are the columns and statistics of the table `messages`.
 
 A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in

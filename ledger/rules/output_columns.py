@@ -1,10 +1,10 @@
 """The columns of a new or existing output table, from the rows of a write.
 
 A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT names such
-columns, and the first rows that tell the type add the column. Rows with another column that the table lacks are refused
-if they tell its type, so that a mistyped name makes no new column. (If they do not tell its type, the column is left
-out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting for
-schema evolution.
+columns, and the first rows that tell the type add the column. If rows have another column that the table lacks, and
+tell its type, they are refused. So a mistyped name makes no new column. (If the rows do not tell its type, the column
+is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting
+for schema evolution.
 
 A column gets a wider type only if the writer asks for it by WIDEN. The one exception is a number type that only came
 from the first Python values (BY_CHANCE): later Python values make it wider. If a column that keeps its type does not
@@ -49,7 +49,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 #: The part of an error that offers to widen a column. See `without_offer`.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: A task that refuses a value raises an error with this text, then a sentence about the value, then the id of the row's
+#: A task that refuses a value raises an error with this text, a sentence about the value, and the id of the row's
 #: message.
 REFUSES = "ledger refuses a value: "
 #: The sentence and the id each end in END. Inside both, a POINT follows each BAR, so no bar of a name or a value is
@@ -126,7 +126,7 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
     """Return the columns of a new table for rows with this schema.
 
     Raises ColumnsDiffer if no column has a type, or if a name or a type cannot be used. Also raises it if two names
-    differ at most in capitals, or if no value of a column fits the column's declared type (Fit.NEVER).
+    differ at most in capitals. Also raises it if no value of a column fits the column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}

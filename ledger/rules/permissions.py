@@ -2,8 +2,8 @@
 
 The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
 reads or has no access. No file of a table is written again in place, so for such a file only the right to read counts.
-Every user of the ledger writes locks. Files that are made later get the folder's group by its set-group-ID bit, and
-their permissions by its default ACL, whatever the umask.
+Every user of the ledger writes locks. By its set-group-ID bit, a folder gives its group to files that are made later.
+By its default ACL it gives them their permissions, whatever the umask.
 """
 
 from __future__ import annotations

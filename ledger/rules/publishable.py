@@ -5,7 +5,7 @@ table's columns with their limits (NOT NULL, CHAR(n)), generated columns, constr
 Spark applies the demands as in the output table itself, and a commit may add the files to the output table.
 
 A DataFrame for any other output table is written by Spark into the table itself, and Spark commits. The demands of such
-a table depend on its own state (identity columns, row ids), or delta-rs, which publishes files, does not know them.
+a table depend on its own state (identity columns, row ids), or delta-rs does not know them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ NOT_IN_NAMES = " ,;{}()\n\t="
 
 @dataclass(frozen=True)
 class Demands:
-    """The demands of a Delta table on its rows and files: its protocol as in the log, the JSON of its columns, its
-    partition columns, and its properties.
+    """The demands of a Delta table on its rows and files.
+
+    They are the table's protocol as in the log, the JSON of its columns, its partition columns, and its properties.
     """
 
     protocol: Mapping[str, Any]
@@ -107,8 +108,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value of such a table may be null. Return None if Spark has to make the table: if a column needs more of
-    Delta, if two names differ at most in capitals, or if there is no column.
+    Every value of such a table may be null. Return None if a column needs more of Delta, if two names differ at most in
+    capitals, or if there is no column. Then Spark has to make the table.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

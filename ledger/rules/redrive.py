@@ -22,8 +22,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: If neither its caller gives a number nor the queue has a RedrivePolicy, a worker parks a message that failed this
-#: many times.
+#: A worker parks a message that failed this many times, unless its caller gives a number or the queue has a
+#: RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
@@ -217,9 +217,9 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
     The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
 
-    M4: if `target` is the queue `origin` itself, the count and the first receive restart, so that somebody can receive
-    the message again. No earlier receipt works on the message. On FIFO queues the message comes after all messages in
-    the queue. On standard queues its retention does not restart, so no message stays for ever.
+    M4: if `target` is the queue `origin` itself, the count and the first receive restart. With the old count, nobody
+    could receive the message again. No earlier receipt works on the message. On FIFO queues the message comes after all
+    messages in the queue. On standard queues its retention does not restart, so no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)

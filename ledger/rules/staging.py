@@ -18,8 +18,8 @@ import secrets
 
 from ledger.rules.limits import MILLISECONDS
 
-#: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot: in such folders
-#: the vacuums of both engines do not look for unneeded files.
+#: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot, because the
+#: vacuums of both engines skip such folders.
 FOLDER = "sent"
 #: The versions of a folder's transaction in `messages`. After a committed version, only the next number may be
 #: committed. Both versions are even, so only one of them is ever committed.

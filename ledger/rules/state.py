@@ -86,8 +86,8 @@ def deadline(record: Record) -> int:
 def hold(record: Record) -> Hold | None:
     """Return the last hold of a message by a receipt, even if the hold is over.
 
-    Return None if no receipt is on record: no receipt ever held the message, or a lock, a restore or a purge came after
-    the hold, or the message was deleted long ago.
+    Return None if no receipt is on record. Either no receipt ever held the message, or the message was locked, restored
+    or purged after the hold, or deleted long ago.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None

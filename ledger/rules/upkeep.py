@@ -7,7 +7,7 @@ is counted.
 **Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Some are from the page
 docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of its run). A round over 2,000
 commits takes 0.4 to 0.6 s of the processor, and a round that finds nothing to do 0.13 s. Two figures are of other runs,
-which no page describes: 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
+which no page describes. 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
 commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. After fewer commits,
 a round would cost a greater share. If rounds waited for more commits, verbs would be slow for longer.
 
@@ -22,9 +22,9 @@ quarter of log_retention a round is due, so three quarters are left for further 
   retention.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. With fewer
-commits, but at least one, upkeep is overdue a week after the last round, or half of log_retention after it, whichever
-is sooner. If no round comes before log_retention is over, commits may be removed that were not copied, and `receipts`
-has a gap. Operators are warned of missing rounds only once upkeep is overdue.
+commits, but at least one, upkeep is overdue after a week, or after half of log_retention, whichever is sooner. If no
+round comes before log_retention is over, commits may be removed that were not copied, and `receipts` has a gap.
+Operators are warned of missing rounds only once upkeep is overdue.
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ def delete(
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
     """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
 
-    Return None if the receipt does not hold the message, or if the message is in doubt: its output table must be asked
-    first.
+    Return None if the receipt does not hold the message. Also return None if the message is in doubt: its output table
+    must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None

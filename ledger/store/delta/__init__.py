@@ -20,22 +20,22 @@ change.
 **The two laws.**
 
 1. *Only a commit to `visibility` decides who holds a message.* Verbs only add messages to `messages`. Upkeep joins the
-   files of `messages`. It drops a segment once each of its messages is *final* in every queue, which means that nothing
-   about the message can change. `receipts` is filled from the metadata of commits to `visibility`. Only the output
-   table itself tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most
-   other verbs on messages are at most one commit to `visibility`. Each of these verbs takes effect completely or not at
-   all. Some verbs take more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility`
-   again. The purge of a FIFO queue may also commit to `messages`. A verb that fences a write in doubt also commits to
-   the output table.
+   files of `messages`. It drops a segment once each of its messages is *final* in every queue: nothing about the
+   message can change. `receipts` is filled from the metadata of commits to `visibility`. Only the output table itself
+   tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most other verbs on
+   messages are at most one commit to `visibility`. Each of these verbs takes effect completely or not at all. Some
+   verbs take more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility` again. The
+   purge of a FIFO queue may also commit to `messages`. A verb that fences a write in doubt also commits to the output
+   table.
 2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
    loads whole lanes as of one version. In the head row of each lane that the decision changes, it adds 1 to the
    revision that it read. The second of two writers finds another revision, changes nothing, and decides again on the
    newer state. Therefore the later of two commits to a lane was decided on a state that includes the earlier commit. A
    decision may need a lane to stay as it is, and change nothing in it. In this case its commit raises the revision of
    that lane's head row, too (`meeting`). Quotas, purges, and receives under one attempt id need this. Outside its
-   lanes, a decision relies only on data that never changes (a sent message), or on data whose change does no harm.
-   While the lanes are read, somebody may delete a queue to which messages move. So after this read, the decision checks
-   that this queue still exists.
+   lanes, a decision relies only on data that never changes (a sent message) or may change without harm. While the lanes
+   are read, somebody may delete a queue to which messages move. So after this read, the decision checks that this queue
+   still exists.
 
 **An example.** Segment `s1` in lane 3 of the queue `work` has ten messages, 0 to 9. Nothing is recorded yet. At
 12:00:00 a receive takes six of them for 30 s, under receipt A. The receive writes one row and the lane's head row,

@@ -6,10 +6,9 @@ version of `messages` has these messages. One exception is harmless. Between the
 whose messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work
 on these messages is done, and upkeep of the restored ledger drops the rows. If `messages` were taken first, upkeep
 could drop a finished message and its rows before `visibility` is taken. In the restored ledger, this message would come
-back. A message that is sent between the versions of `visibility` and `messages` is in the backup, as a message that was
-never received. `queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops.
-`receipts` comes last. It is filled before its version is taken, and its rows about later versions of `visibility` are
-removed from the copy.
+back. A message that is sent between the versions of `visibility` and `messages` is in the backup, as never received.
+`queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` comes last.
+It is filled before its version is taken, and its rows about later versions of `visibility` are removed from the copy.
 
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
 the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
@@ -258,8 +257,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy the part of the log that makes up the version: the newest checkpoint up to the version, and the entries after
-    # this checkpoint. After that, one new checkpoint replaces them.
+    # Copy the newest checkpoint up to the version, and the log's entries after this checkpoint. After that, one new
+    # checkpoint replaces them.
     numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
     sums = [number for number in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if number <= version]
     for number, path in numbered:

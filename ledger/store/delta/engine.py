@@ -5,8 +5,8 @@ The verbs call the protocols of this module, whichever engine runs.
 **Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
 exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
 The two writers would give out the same ordinals. Therefore an append to an open segment names the last ordinal that its
-writer knows, and commits only if the log has the same last ordinal. The first of the two writers to commit continues
-the segment, and the other writer begins a new segment.
+writer knows. It commits only if the log has the same last ordinal. The first of the two writers to commit continues the
+segment, and the other writer begins a new segment.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Tables(Protocol):
         `late` returns further metadata. It is called before the commit, perhaps in another thread.
 
         Raises:
-            Conflict: A row that an edit names is not as the edit supposes, or another writer committed to the
-                partitions of `where` since the snapshot. A statement of Spark checks only the rows that edits name.
+            Conflict: A row is not as an edit supposes, or another writer committed to the partitions of `where` since
+                the snapshot. A statement of Spark checks only the rows that edits name.
         """
 
     def append(
@@ -236,7 +236,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do about it, or None if it does both.
+        """Return why the engine does not read or write a table any more, and what to do. Return None if it does both.
 
         The error TableAltered has both texts.
 

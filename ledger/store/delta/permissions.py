@@ -84,9 +84,9 @@ def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
 class Permissions:
     """The permissions that keep others, or this user, from using a ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is
-    what this user may not read and write: a lock, or the folder of a table, of its log or of the locks. `command` says
-    how to mend the faults.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
+    lock, or a folder of a table, a log or the locks, that this user may not read and write. `command` says how to mend
+    the faults.
     """
 
     faults: tuple[str, ...]

@@ -44,8 +44,7 @@ class _Reading(NamedTuple):
 
 
 class ClockLook(NamedTuple):
-    """The result of a look at the clock: the instant, and for how many seconds this process has seen no step of the
-    clock."""
+    """The instant, and for how many seconds this process has seen no step of the clock."""
 
     at: int
     steady_for: float

@@ -9,8 +9,8 @@ A stopped process may hold the gate, or share the table, for ever. Therefore the
 holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
 the table at once, writers wait only briefly at the gate for the next IN_VAIN seconds. For IN_VAIN seconds after a
 holder of the gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate
-through its whole commit, and touches the gate's file again and again to show that it runs. The gate excludes nobody
-from the table: only the lock `turn` does.
+through its whole commit, and touches the gate's file again and again. The gate excludes nobody from the table: only the
+lock `turn` does.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
 it. A child closes the files that it inherits, so a lock ends with the process that took it.
@@ -44,8 +44,7 @@ LOCKS = "_locks"
 ALL_PATIENCE = 3.0
 #: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long a writer with the gate waits for the sharers to leave, and how long a wait in vain is
-#: remembered.
+#: In seconds: how long a writer with the gate waits for sharers to leave, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
 #: How long others wait at the gate, in seconds: its holder may wait for PATIENCE, and commit after that. The second
 #: number counts after a recent wait in vain at the gate.
@@ -65,8 +64,8 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The modification times of these files show when a wait was in vain: of the gate's holder for sharers
-        #: (`_in_vain`), and of others at the gate (`_at_gate_in_vain`).
+        #: The modification times of these files show when a wait was last in vain. `_in_vain` is about the gate's
+        #: holder, who waits for sharers, and `_at_gate_in_vain` about others at the gate.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
@@ -246,8 +245,7 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """No lock, for storage whose commits are safe between machines (there, optimistic concurrency is enough), and for a
-    ledger that is opened only to be read."""
+    """No lock, for storage whose commits are safe between machines, and for a ledger that is opened only to be read."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:

@@ -41,8 +41,8 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver says
-    that only one driver ever writes.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver is
+    True.
 
     Spark's puts have no condition, so Spark could overwrite a commit of another driver. A lock of Spark's
     (S3DynamoDBLogStore) does not help, because delta-rs ignores it. `why` is the reason why Spark would commit to the

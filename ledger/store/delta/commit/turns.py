@@ -83,8 +83,8 @@ class Turns:
     def of(self, key: Hashable) -> Iterator[None]:
         """Take the calling thread's turn at a key.
 
-        A thread that has a turn already, at any key, does not wait again, even if another thread has the turn at this
-        key. So threads never wait in a circle.
+        A thread that has a turn already, at any key, does not wait, even if another thread has the turn at this key. So
+        threads never wait in a circle.
         """
         with self._turn(key, None, 0):
             yield

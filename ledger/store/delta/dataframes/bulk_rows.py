@@ -116,7 +116,7 @@ def message_columns(
 def _room_beside(size: Column, most: int) -> Column:
     """Return how many bytes attributes may have beside a body of this size.
 
-    If a body is missing, or too long by itself, attributes have room as beside an empty body: the row is refused for
+    If a body is missing, or too long by itself, attributes have room as beside an empty body. The row is refused for
     its body.
     """
     from pyspark.sql import functions as F
@@ -130,7 +130,7 @@ def place_of_bodies(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows of a send and the sum of their hashes, which tell the send from a send of other rows."""
+    """The number of rows and the sum of their hashes. They tell a send from a send of other rows."""
 
     rows: int
     hashes: int

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: If at most this many stored messages may make sent messages duplicates, the driver reads the stored messages and
-#: broadcasts them to the tasks. Spark's tasks read more messages faster than the driver.
+#: If at most this many stored messages may make sent messages duplicates, the driver reads and broadcasts them. Spark's
+#: tasks read more messages faster than the driver.
 FEW = 100_000
 
 
@@ -78,11 +78,9 @@ class Rows:
     `plan`: returns the rows. Its first argument says whether bodies are checked as well as the other fields. Its second
     argument has the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: the tasks check the bodies and choose segment and place of each row, if they can write the files
-    without Spark's writer. Never for FIFO queues.
-    `absent`: see Placed.
-    `bodies_at`: a phrase that says where the DataFrame has the bodies.
-    `has_delays`: the DataFrame has a column of delays.
+    `is_unplaced`: the tasks check the bodies, and choose the segment and place of each row, without Spark's writer if
+    they can. Never for FIFO queues. `absent`: see Placed. `bodies_at`: a phrase that says where the DataFrame has the
+    bodies. `has_delays`: the DataFrame has a column of delays.
     """
 
     plan: Callable[[bool, frozenset[str] | None], DataFrame]
@@ -104,8 +102,8 @@ class Rows:
 
 
 class BulkSender:
-    """Writes DataFrames into segments. Each send names its segments by a key of its own (new, or made from the attempt
-    id), so no other send appends to them."""
+    """Writes DataFrames into segments. Each send has a key of its own (new, or made from the attempt id) in its
+    segments' names, so no other send appends to them."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -328,7 +326,7 @@ def _sequence_number(send: int, number_in_send: Column, lanes: int) -> Column:
     """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
 
     `number_in_send` is the number of a message in the send. The expression fails the task of a row beyond the bound,
-    because the row's sequence number would be one of the next send.
+    whose sequence number would be one of the next send.
     """
     from pyspark.sql import functions as F
 

@@ -1,7 +1,6 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-In this module an `ordinal` is the number of a segment in the send, and a `seq` is the number of a message in its
-segment.
+Here an `ordinal` is the number of a segment in the send, and a `seq` the number of a message in its segment.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: monotonically_increasing_id has the number of the row in its task, from 0, in the lower bits, and the task in the
-#: upper bits.
+#: The lower bits of monotonically_increasing_id are the number of the row in its task, from 0, and the upper bits the
+#: task.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 #: The columns of `messages` that a data file holds: all but the partition columns. Rows that are ready to be written
@@ -148,8 +147,8 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
     """Return the error of a failed send for a cause that the send knows; None for another cause.
 
-    The known causes: the send has too many segments, its rows were refused or could not be computed, or its disk is
-    full or fails. `place` is the place to which the send wrote.
+    The known causes: too many segments, rows that were refused or could not be computed, and a full or failing disk.
+    `place` is the place to which the send wrote.
     """
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: The answer of a task, in Spark's DDL: one row of JSON, a list of its files, each a list of the values of Written.
+#: The answer of a task, in Spark's DDL: one row of JSON, which has a list of Written's values for each file.
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"

@@ -107,7 +107,7 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return for each place on the axis the index of the run that has it, or ABSENT for a place in no run."""
+        """Return for each place on the axis the index of its run, or ABSENT for a place in no run."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
@@ -154,10 +154,9 @@ class Runs:
     def paint(self, replacement: Runs) -> Runs:
         """Return these runs with `replacement` laid on top of them, and neighbours of the same code joined.
 
-        Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
-        `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
-        again. Neighbours of one code are always one run. Therefore equal states have equal runs, whatever changes led
-        to them.
+        Why it holds: the runs are cut at the borders of `replacement`, so every piece is either inside `replacement` or
+        outside. The pieces outside stay and those inside are replaced, so the result is disjoint again. Neighbours of
+        one code are always one run. Therefore equal states have equal runs, whatever changes led to them.
         """
         joined = self.joined()
         if not len(replacement):

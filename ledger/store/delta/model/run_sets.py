@@ -281,8 +281,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the number of each run's group, by its block and its code, and a bound: the numbers are from 0 to below
-    it.
+    """Return the number of each run's group, by its block and its code, and a bound that is above all numbers.
 
     Some numbers may have no run. `block` is sorted, the lowest first.
     """
