@@ -80,8 +80,9 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
     """Tell whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
     `expected`.
 
-    They explain only a step forward. One commit must be later than `expected` by more than the skew. It must be at most
-    WITNESSED seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back.
+    They explain only a step forward. One commit must be later than `expected` by more than the skew. This commit must
+    be at most WITNESSED seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step
+    back.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS

@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 class Field(NamedTuple):
-    """A field: its name in Python and in all columns that users see, and SQS's name if SQS has the field."""
+    """A field: its name in Python and in all columns that users see, and SQS's name, if any."""
 
     name: str
     kind: Kind

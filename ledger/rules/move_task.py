@@ -107,7 +107,7 @@ def is_abandoned(task: MoveTask, now: int) -> bool:
 def put_back(task: MoveTask, now: int) -> MoveTask:
     """Return the task as it should be, if a clock that was ahead of `now` dated its start or its last update.
 
-    A task with a rate continues at once, because its new start is early enough for the messages that it has moved.
+    A task with a rate continues at once: its new start allows for the messages that it has moved.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)

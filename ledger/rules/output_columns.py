@@ -7,8 +7,8 @@ is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema th
 for schema evolution.
 
 A column gets a wider type only if the writer asks for it by WIDEN. The one exception is a number type that only came
-from the first Python values (BY_CHANCE): later Python values make it wider. If a column that keeps its type does not
-hold a value exactly, all rows of the write are refused.
+from the first Python values (BY_CHANCE). Later Python values make this type wider. If a column that keeps its type does
+not hold a value exactly, all rows of the write are refused.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins. The id also names the table.
 
-    So if another table takes this table's place, nobody takes the answer of that table for this table's.
+    So nobody takes the answer of a later table at the same place for the answer of this table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 

@@ -17,14 +17,14 @@ least one commit since the last round:
 - After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed. An hour is the default
   of the settings keep_deleted_receipts and open_segment_seconds.
 - A round has to copy commits into `receipts` before their log_retention is over, when they may be removed. After a
-quarter of log_retention a round is due, so three quarters are left for further tries.
+  quarter of log_retention a round is due, so three quarters are left for further tries.
 - After IDLE_DUE (a day) a round is due even without any commit: files and messages may have reached the end of their
   retention.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. With fewer
-commits, but at least one, upkeep is overdue after a week, or after half of log_retention, whichever is sooner. If no
-round comes before log_retention is over, commits may be removed that were not copied, and `receipts` has a gap.
-Operators are warned of missing rounds only once upkeep is overdue.
+commits, but at least one, upkeep is overdue after a week without a round, or after half of log_retention. If no round
+comes before log_retention is over, commits may be removed that were not copied, and `receipts` has a gap. Operators are
+warned of missing rounds only once upkeep is overdue.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def gone_over(newest: int, recorded: int) -> int:
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return the load since the round `last` (None: since the beginning).
 
-    `messages` and `visibility` are the newest versions of the two tables. If a table lost its newest commits, its
-    newest version is before the round's version, and all of its commits count. The versions of a restored backup
-    continue at a multiple of VERSIONS, and all commits from this multiple on count.
+    `messages` and `visibility` are the newest versions of the two tables. If a table lost its newest commits, so that
+    its newest version is before the round's, all of its commits count. The versions of a restored backup continue at a
+    multiple of VERSIONS, and all commits from this multiple on count.
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)

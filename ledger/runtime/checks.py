@@ -212,8 +212,7 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files and folders of the tables that this user cannot use, such as those that another user's command
-    made."""
+    """Look for files and folders of the tables that this user cannot use, such as another user's."""
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
     unusable_files = [find_unusable(table, MOST_NAMED) for table in tables]
     count = sum(number for number, _ in unusable_files)

@@ -37,8 +37,7 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: The folders that the ledger keeps beside its tables: for locks, for checks of the storage, and for what repairs took
-#: out.
+#: The folders that the ledger keeps beside its tables: locks, checks of the storage, and what repairs took out.
 BESIDE = (LOCKS, PROBES, LOST)
 #: The order of removal.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))

@@ -36,7 +36,7 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or its end is not known: the writer must begin another
+    """A segment does not end where its writer left it, or its end is not known. The writer must begin another
     segment."""
 
 
@@ -66,7 +66,8 @@ class Tables(Protocol):
         """Return the newest versions by table. This is cheaper than `version`, because it mostly loads nothing."""
 
     def generation(self) -> int:
-        """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
+        """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
+        opened.
 
         State that a process keeps about the tables is valid for the generation in which it was read. The call does not
         read the storage.

@@ -158,7 +158,7 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Tables that exist are not locked, so that a process that is stopped in a verb does not block the opening.
+        # Tables that exist are not locked, so that a process that stopped in a verb does not block the opening.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
@@ -206,8 +206,7 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records that another engine
-    commits to it."""
+    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records another engine."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)

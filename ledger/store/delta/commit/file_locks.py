@@ -7,10 +7,10 @@ prefers to have it alone (`prefer_exclusive`).
 A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
 A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
 holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
-the table at once, writers wait only briefly at the gate for the next IN_VAIN seconds. For IN_VAIN seconds after a
-holder of the gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate
-through its whole commit, and touches the gate's file again and again. The gate excludes nobody from the table: only the
-lock `turn` does.
+the table at once, waits at the gate are brief for the next IN_VAIN seconds. For IN_VAIN seconds after a holder of the
+gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate through its
+whole commit, and touches the gate's file again and again. The gate excludes nobody from the table: only the lock `turn`
+does.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
 it. A child closes the files that it inherits, so a lock ends with the process that took it.

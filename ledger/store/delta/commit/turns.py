@@ -2,7 +2,7 @@
 
 Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, so the threads of a process
 wait for their turns, and race only with other processes. The thread that has the turn may carry out the calls of
-waiting threads along with its own, in one commit. Turns only save work: correctness does not rely on them.
+waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations

@@ -78,9 +78,11 @@ class Rows:
     `plan`: returns the rows. Its first argument says whether bodies are checked as well as the other fields. Its second
     argument has the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: the tasks check the bodies, and choose the segment and place of each row, without Spark's writer if
-    they can. Never for FIFO queues. `absent`: see Placed. `bodies_at`: a phrase that says where the DataFrame has the
-    bodies. `has_delays`: the DataFrame has a column of delays.
+    `is_unplaced`: tasks check the bodies and place the rows, if they can write the files without Spark's writer. Never
+    for FIFO queues.
+    `absent`: see Placed.
+    `bodies_at`: a phrase that says where the DataFrame has the bodies.
+    `has_delays`: the DataFrame has a column of delays.
     """
 
     plan: Callable[[bool, frozenset[str] | None], DataFrame]

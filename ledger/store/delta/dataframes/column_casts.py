@@ -289,8 +289,8 @@ def _decimal(double: str, to: str) -> str:
 
 
 def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
-    """Return the value as an instant of another type, and a condition that is true if the instant stays the same. The
-    two expressions use UTC, not the session's zone."""
+    """Return the value as an instant of another type, and a condition for an unchanged instant. Both use UTC, not the
+    session's zone."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
     # A day has 86,400 seconds, and an interval of seconds does not depend on time zones.
     seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"

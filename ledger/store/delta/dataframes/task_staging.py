@@ -11,9 +11,9 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
 - an application whose executors could not write an earlier send's files in Python. Such executors lack the driver's
-version of Python, or pyarrow (or obstore, for an object store). Or they have too little memory, or cannot write to the
-object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this send.
-If Spark's writer succeeds, it also writes the files of the application's later sends.
+  version of Python, or pyarrow (or obstore, for an object store). Or they have too little memory, or cannot write to
+  the object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this
+  send. If Spark's writer succeeds, it also writes the files of the application's later sends.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ log = logging.getLogger("ledger.verbs")
 #: could take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`, for want of Python, of a package (of a version), or of
-#: memory.
+#: Matches the errors of executors that cannot run `task_files`: they lack the right version of Python or of a package,
+#: or memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"

@@ -211,7 +211,7 @@ class _Groups:
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
         #: `_keys` has the sorted keys of the groups. If there are few possible keys, `_keys` is None, and `_there` says
-        #: for each possible key whether a group has it.
+        #: for each of them whether a group has it.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
