@@ -81,7 +81,7 @@ def is_relative(text: str) -> bool:
 def beside(field: str, text: str, root: Location) -> Location:
     """Return the place of a relative path that begins beside a ledger: in the folder that holds the ledger's root.
 
-    The place is the same for every process that knows the ledger. Raises InvalidParameterValue.
+    Raises InvalidParameterValue.
     """
     if root.is_local:
         return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))

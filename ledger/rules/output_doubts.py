@@ -11,9 +11,9 @@ again. Otherwise the later receiver commits FENCED under the same id, so that th
 Then the later receiver receives the messages.
 
 At most one of the two versions is ever committed. So a message's rows are written under at most one receipt, unless the
-owner restores the message later. A lock and a restore ask the table, too. A table that cannot be asked (gone, replaced,
-out of sight, broken, or forgetful of its transactions) decides nothing. Its messages stay in doubt, and nobody receives
-them. If the table is gone for good, the owner restores them.
+owner restores the message later. A lock and a restore ask the table, too. If a table cannot be asked (because it is
+gone, say), its messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores
+them.
 """
 
 from __future__ import annotations

@@ -105,8 +105,9 @@ class Workers:
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
-    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. An
-    interrupt during the wait is raised at once. Then running calls continue, and no further call begins.
+    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. If an
+    interrupt comes while the calling thread waits, the interrupt is raised at once. Running calls continue, and no
+    further call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:

@@ -12,10 +12,9 @@ and the time.
 A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
 is the time of the lane's last commit. In memory a record is a *code*, a small number that equal records share. All
 segments of the loaded lanes are one after the other on one line of numbers, the *axis*. Each message has its own number
-on the axis. Therefore a decision is arithmetic on three arrays, the `first`, `last` and `code` of `Runs`. The length of
-these arrays is the number of runs, not of messages. The decision lays new runs on top of the recorded ones. The
-difference is the *edits*: the rows to insert, update and delete. The edits include the head row of each lane that they
-change.
+on the axis. Therefore a decision is arithmetic on three arrays, the `first`, `last` and `code` of `Runs`. The decision
+lays new runs on top of the recorded ones. The difference is the *edits*: the rows to insert, update and delete. The
+edits include the head row of each lane that they change.
 
 **The two laws.**
 
@@ -45,9 +44,8 @@ whether it takes six messages or six million::
     work  3    -         -1   -1  | -       -     -          -          -        | 1
     work  3    s1         0    5  | A       1     12:00:30   -          -        | -
 
-At 12:00:10 the holder deletes messages 2 and 3. The run's row is shortened: an update, because the row's first message
-stays the same. Two rows are inserted, one for the deleted messages 2 and 3, and one for the messages 4 and 5 after
-them::
+At 12:00:10 the holder deletes messages 2 and 3. The run's row is shortened by an update. Two rows are inserted, one for
+the messages 2 and 3, and one for the messages 4 and 5::
 
     queue lane segment first last | receipt count visible_at deleted_at moved_to | revision
     work  3    -         -1   -1  | -       -     -          -          -        | 2
@@ -74,7 +72,7 @@ Upkeep drops a segment once each of its messages is final: deleted for good, or 
 (Before that, upkeep records an expired message as deleted.) Upkeep drops the segment from `messages` first, and the
 segment's rows of `visibility` after that.
 
-**Scatter.** A queue `wide` also has ten messages. All ten were received at 12:00:00 under receipt A. At 12:00:10 every
+**Scatter.** A queue `wide` also has ten messages, which were received at 12:00:00 under receipt A. At 12:00:10 every
 other message is deleted. Now each of the two records (deleted, and not deleted) has 5 runs in one block of 32,768
 ordinals. Up to 4 runs would stay rows. More than 4 runs of a record in a block become one set, unless they are
 scattered very thinly. A set is one row, with a bit for each ordinal from the set's first message to its last. (In

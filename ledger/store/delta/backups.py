@@ -1,14 +1,14 @@
 """Backups: consistent copies of a ledger, and ledgers made from these copies.
 
 **Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
-commit. `visibility` is taken first. The rows of `visibility` are about messages that were sent before, and a later
-version of `messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment
-whose messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work
-on these messages is done, and upkeep of the restored ledger drops the rows. If `messages` were taken first, upkeep
-could drop a finished message and its rows before `visibility` is taken. In the restored ledger, this message would come
-back. A message that is sent between the versions of `visibility` and `messages` is in the backup, as never received.
-`queues` and `tasks` come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` comes last.
-It is filled before its version is taken, and its rows about later versions of `visibility` are removed from the copy.
+commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
+`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment of
+finished messages. Then the backup has rows of `visibility` without messages, which upkeep of the restored ledger drops.
+If `messages` were taken first, upkeep could drop a finished message and its rows before `visibility` is taken. In the
+restored ledger, this message would come back. A message that is sent between the versions of `visibility` and
+`messages` is in the backup, as never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
+leaves rows that upkeep drops. `receipts` comes last. It is filled before its version is taken, and its rows about later
+versions of `visibility` are removed from the copy.
 
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
 the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
@@ -17,9 +17,9 @@ UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folde
 and makes no ledger in it.
 
 **What a restored ledger is.** Its tables have new ids, and their versions continue at the next multiple of a million.
-Therefore processes that still have the earlier ledger at this place open notice that it was replaced (see
-`delta_log.history`). The version of a claim stays a number that only grows, also for claims that are newer than the
-backup. The new versions are beyond those of the backup and of the replaced tables.
+Therefore processes that have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version
+of a claim stays a number that only grows, also for claims that are newer than the backup. The new versions are beyond
+those of the backup and of the replaced tables.
 """
 
 from __future__ import annotations

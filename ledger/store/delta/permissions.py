@@ -62,7 +62,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
                 os.fchown(descriptor, -1, number)
-            # Change the mode after the group, because a change of the group may clear the set-group-ID bit.
+            # A change of the group may clear the set-group-ID bit, so change the mode after it.
             mode = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
             if mode != stat.S_IMODE(entry.mode) or entry.group != number:
                 os.fchmod(descriptor, mode)

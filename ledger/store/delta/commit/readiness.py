@@ -68,7 +68,7 @@ class Readiness:
         self._require_no_later_commit()
         if self._compared_at is None or self._passing() - self._compared_at >= INTERVAL_SECONDS:
             self._compared_at = None
-            # A new StorageClock compares at once. The StorageClock of the verbs compares at most every ten minutes.
+            # A new StorageClock compares at once.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._compared_at = self._passing()
 

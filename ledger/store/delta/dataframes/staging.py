@@ -72,7 +72,7 @@ class Staging:
         given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
-        allows it. If this process cannot tell whether files were published, they stay, and upkeep decides.
+        allows it. If this process cannot tell whether files were published, upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
@@ -85,7 +85,7 @@ class Staging:
                 raise
             if self._is_given_up(folder, clock):
                 return False
-            # Someone may have deleted the queue, or made it anew, while Spark wrote.
+            # Somebody may have deleted the queue while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
                 operation = secrets.token_hex(8)

@@ -1,9 +1,9 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
 A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
-that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. The rows of a state
-are canonical: equal states are equal rows. A change touches only rows in its blocks, and in the blocks where the runs
-that it cuts or joins begin or end. All code is vectorized.
+that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. Equal states are
+equal rows. A change touches only rows in its blocks, and in the blocks where the runs that it cuts or joins begin or
+end. All code is vectorized.
 
 **The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
 of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
