@@ -37,8 +37,7 @@ TEXTS = {
 }
 #: The greatest value of each number setting. A value must be greater than 0. LEAST and MAY_BE_0 have the exceptions.
 MOST = {
-    # The bound of the pause between two attempts doubles, and a double-precision number overflows after about 1,030
-    # doublings.
+    # The bound of the pause between two attempts doubles, and a float overflows after about 1,030 doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
     "messages_per_segment": SEQ_BOUND,
@@ -67,18 +66,18 @@ class Settings:
 
     #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
-    #: How verbs commit. With auto the ledger writes the files of small commits itself where storage and table allow it.
-    #: With statement the engine runs a statement, such as MERGE, for each commit.
+    #: How verbs commit. With auto the ledger writes the files of small commits itself, where storage and table allow
+    #: it. With statement the engine runs a statement, such as MERGE, for each commit.
     merge: str = AUTO
     #: How often a verb is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
-    #: After so many lost commits in a row a writer on a local path waits, for a bounded time, until it has the table's
-    #: turn alone.
+    #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone, for a bounded
+    #: time.
     losses_before_waiting: int = 3
     #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send. To read a few neighbouring messages, one or two such files are
-    #: read.
+    #: The most messages of one data file of a bulk send. A read of a few neighbouring messages reads one or two such
+    #: files.
     messages_per_file: int = 250_000
     #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
     #: returns sooner, but a power cut may lose the verbs of about the last half minute, or the ledger. (Linux writes
@@ -89,15 +88,15 @@ class Settings:
     single_driver: bool = False
     #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2
-    #: Deleted messages keep their receipts for this time. After this time, upkeep takes the receipts away to join rows.
+    #: How long deleted messages keep their receipts. After this time, upkeep takes the receipts away to join rows.
     keep_deleted_receipts: int = 3_600
     #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
     #: How far apart the clocks of two drivers may be. If a verb finds clocks further apart, it raises ClocksDisagree.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops messages for their age only if the clock was also read at least this long before, by an earlier
-    #: round or at the opening. Both the wall clock and the machine's uptime must show that this time has passed. If the
-    #: storage has a clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
+    #: Upkeep drops messages for their age only if an earlier round or the opening read the clock at least this long
+    #: before. Both the wall clock and the machine's uptime must show that this time has passed. If the storage has a
+    #: clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
     #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
     #: name.
@@ -105,12 +104,12 @@ class Settings:
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: a new queue with the name of a queue that was deleted within this time raises
-    #: QueueDeletedRecently. 0: never. At most log_retention.
+    #: M3, queues with Limits=SQS: a new queue raises QueueDeletedRecently if its name was a queue's that was deleted
+    #: within this time. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
     #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:
-    #: upkeep leaves the property as it is. In a new ledger the properties are 30 days and 7 days.
+    #: upkeep leaves the property as it is (30 days and 7 days in a new ledger).
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 

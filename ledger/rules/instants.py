@@ -21,8 +21,8 @@ _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
     """Return `now`, or the instant of the last commit if that instant is later: time in a ledger only moves on.
 
-    Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. Then one of the clocks is
-    wrong, and a verb by a wrong clock could take over messages that another process still holds.
+    Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb
+    could take messages that another process still holds.
     """
     require_alike(now, last_commit, maximum_skew, "the last commit is ahead", only_behind=True)
     return max(now, last_commit)
@@ -80,9 +80,9 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
     """Tell whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
     `expected`.
 
-    They explain only a step forward: one commit is later than `expected` by more than the skew, at most WITNESSED
-    seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step back: a commit before the
-    step may have the same instant as a commit after the step.
+    They explain only a step forward. One commit must be later than `expected` by more than the skew. This commit must
+    be at most WITNESSED seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step
+    back.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -93,7 +93,7 @@ def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) ->
     """Tell whether a commit that came after the note of the instant `at` has a much earlier instant.
 
     `commit_instants` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so,
-    a clock that was ahead noted `at`, or the clock of such a commit is behind.
+    one of the clocks was wrong.
     """
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in commit_instants)
 

@@ -11,8 +11,7 @@ _SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the se
 def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
     """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge.
 
-    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds." Queues with Limits=UNBOUNDED
-    have no such interval.
+    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds."
     """
     if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
         raise PurgeQueueInProgress(

@@ -13,7 +13,7 @@ DEFAULT_VISIBILITY_TIMEOUT = 30
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 #: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value: a cell of a DataFrame can safely
+#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value. A cell of a DataFrame can safely
 #: have so many bytes.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
 #: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
@@ -55,8 +55,8 @@ class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
     Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
-    same semantics, without the limits that only make sense for ten messages a call. The bound of 12 hours (V1, V7)
-    stays until the queue's MaximumVisibilityTimeout is raised.
+    same semantics, without the limits for ten messages a call. The bound of 12 hours (V1, V7) stays until the queue's
+    MaximumVisibilityTimeout is raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -114,7 +114,7 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
 def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
     """Return how many messages a receive may take. None means all.
 
-    If `value` is None, return the queue's bound per call: an UNBOUNDED queue has none.
+    If `value` is None, return the queue's bound per call.
     """
     most = limits.maximum_messages_per_receive
     if value is None:

@@ -1,8 +1,7 @@
 """The place of a table or a ledger: paths, URIs and catalog names.
 
 The package reads the places that users name through this module. The module refuses a name that two readers could take
-for two places, and says what to write instead. Otherwise one process could open a folder that another process does not
-lock, or look for a table in another place than the table's writer. Either error loses messages silently.
+for two places, and says what to write instead. Two processes that read a name differently could lose messages silently.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
 def recorded(text: str) -> Location:
     """Return the place that a ledger recorded as a text. Raises InvalidParameterValue.
 
-    A relative path is refused, because this process may run in another folder than the process that recorded the path.
+    A relative path is refused: the process that recorded it may have run in another folder.
     """
     if not text.startswith("/") and not _SCHEME.fullmatch(text):
         raise InvalidParameterValue("location", text, "Is relative to a folder that is not known any more")
@@ -82,7 +81,7 @@ def is_relative(text: str) -> bool:
 def beside(field: str, text: str, root: Location) -> Location:
     """Return the place of a relative path that begins beside a ledger: in the folder that holds the ledger's root.
 
-    The place is the same for every process that knows the ledger. Raises InvalidParameterValue.
+    Raises InvalidParameterValue.
     """
     if root.is_local:
         return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
@@ -132,7 +131,7 @@ def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
         raise InvalidParameterValue(
             field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
         )
-    # Normalize only the path, without the bucket: `..` must not remove the bucket's name.
+    # `..` must not remove the bucket's name.
     path = _normal(f"/{path}")
     return Location(scheme, f"{scheme}://{authority}{path}" if authority else f"{scheme}:{path}")
 

@@ -1,7 +1,7 @@
 """The rules for a message that is sent: body, delay, ids (Q6, F1, F2).
 
 The ids are the message's group id and deduplication id. The module also has the rules for the column names of a table
-of messages. A column is meaningful if it has the name of a field that senders give (`message_fields.GIVEN`).
+of messages. A column is *meaningful* if it has the name of a field that senders give (`message_fields.GIVEN`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 #: The names of the fields that senders give: their names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: If a table has no column of bodies, each of its rows is sent whole, as a JSON body. A FIFO queue reads also these
+#: If a table has no column of bodies, each of its rows is sent whole, as a JSON body. A FIFO queue also reads these
 #: columns of such a table.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names that users give to columns (without separators between words), and the fields that they mean.
@@ -68,15 +68,15 @@ _OTHER_NAMES = {
     "attributes": "message_attributes",
     "messagebody": "body",
 }
-#: The fields by the names that a table's column must not have: SQS's names, and special names in the table `messages`.
+#: The names that a column must not have, SQS's and those of the table `messages` alone, with the fields that they mean.
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
     """Return an entry from a body, or from a mapping with SQS's names. Fields that `given` lacks come from `common`.
 
-    `in_batch` is True if the entry is one of several: SQS's error for a message that is too long then begins with
-    another sentence. Raises what `entry` raises.
+    `in_batch` is True if the entry is one of several. It changes the words of SQS's error for a message that is too
+    long. Raises what `entry` raises.
     """
     if in_batch:
         try:
@@ -100,10 +100,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name of two columns, SQS's name of a field, and a special name by which the table
-    `messages` stores a field. A name is also wrong if it differs from a meaningful column in capitals only, and is not
-    `body`, the name of the column of bodies. A column with a misspelled name would mean nothing, and its bodies, delays
-    or groups would silently be left out.
+    These names are wrong: a name of two columns, SQS's name of a field, and a special name of a field in the table
+    `messages`. A name that differs from a meaningful column in capitals only is also wrong, unless it is `body`, the
+    column of bodies.
     """
     seen = set[str]()
     for name in names:
@@ -141,8 +140,8 @@ def with_meaning(name: str, absent: Collection[str]) -> str:
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
     """Return the columns of a table that are not sent, because they mean nothing beside the column of bodies.
 
-    A name that resembles a meaningful column which the table lacks is shown with that column. The result is empty for a
-    table without a column of bodies.
+    A name that resembles a meaningful column which the table lacks is shown with that column. Return an empty list for
+    a table without a column of bodies.
     """
     columns = list(names)
     if (body or "body") not in columns:
@@ -156,10 +155,9 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
 
-    A name is mistaken if it resembles the column of bodies. For a FIFO queue a name is also mistaken if it resembles a
-    column of WITH_WHOLE_ROWS that the table lacks. The name is shown with the column that is perhaps meant. A
-    meaningful column that is not applied to whole rows, such as `delay_seconds`, is mistaken, too. The result is empty
-    for a table with a column of bodies.
+    A name is mistaken if it resembles "body", or, for a FIFO queue, a column of WITH_WHOLE_ROWS that the table lacks.
+    Such a name is shown with the column that is perhaps meant. A meaningful column that is not applied to whole rows,
+    such as `delay_seconds`, is mistaken, too. Return an empty list for a table with a column of bodies.
     """
     columns = list(names)
     if (body or "body") in columns:
@@ -228,8 +226,8 @@ NO_DEDUPLICATION_ID = (
 def fails_the_batch(error: Exception) -> bool:
     """Tell whether the error of one entry is the error of the whole call (M2).
 
-    A FIFO queue's entry without its group or deduplication id fails the whole call. The scenario
-    `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded) shows it for the deduplication id.
+    A FIFO queue's entry without its group or deduplication id fails the whole call. Source: the scenario
+    `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded).
     """
     if isinstance(error, MissingParameter):
         return error.field == "MessageGroupId"
@@ -244,10 +242,7 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raise the error of a wrong value that is given for all entries of a list.
-
-    Such a value makes the whole call wrong, even if some entries have values of their own.
-    """
+    """Raise the error of a wrong value for all entries of a list, even if each entry has its own."""
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
     _identifier("MessageGroupId", message_group_id)
@@ -259,8 +254,8 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
 
-    Raises MissingParameter for None and the empty text (recorded), InvalidMessageContents for a character that SQS
-    refuses, and InvalidParameterValue for any other wrong value.
+    Raises MissingParameter for None and the empty text (recorded). Raises InvalidMessageContents for a character that
+    SQS refuses, and InvalidParameterValue for any other wrong value.
     """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
@@ -328,8 +323,7 @@ def content_digest(text: str) -> str:
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
     """Return the key that repeated messages share: the group and the deduplication id.
 
-    The attribute DeduplicationScope says whether an id counts for a group or for the queue. For the queue, the empty
-    text takes the group's place.
+    If the attribute DeduplicationScope makes an id count for the whole queue, the empty text takes the group's place.
     """
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
@@ -337,7 +331,7 @@ def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: st
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
     """Raise InvalidParameterValue for an attempt id of a send to a FIFO queue.
 
-    A FIFO queue knows a repeated send by its deduplication ids (F1). An attempt id would be a second, different rule.
+    A FIFO queue knows a repeated send by its deduplication ids (F1).
     """
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(

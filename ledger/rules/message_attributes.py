@@ -21,9 +21,7 @@ JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: The id of a message's sender is stored among the attributes, under a name that no user's attribute can have. So
-#: releases before and after sender ids read and write the same columns. A release that does not know this name shows
-#: the id as an attribute.
+#: The id of a message's sender is stored among the attributes, under this name, which no user's attribute can have.
 SENDER = "AWS.SenderId"
 
 
@@ -195,7 +193,7 @@ def _advice(given: object, value: object, kind: str) -> str:
 def _number(name: str, given: Real | Decimal) -> str:
     """Return the text of a number: as a JSON text has it, or as Python or numpy writes the number.
 
-    A float32 of numpy is written by numpy: Python would write it as a float, with more digits.
+    numpy writes its own float32: Python would write it with more digits.
     """
     if isinstance(given, JsonFloat):
         return given.text

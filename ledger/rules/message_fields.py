@@ -1,7 +1,7 @@
 """The fields of a message, each listed once.
 
-The other lists of fields are made from this list: the fields of entries, the columns of tables that are sent, and the
-columns and statistics of the table `messages`. A claim's DataFrame and the views also get their columns from this list.
+The fields of entries, and the columns of sent tables, of claims' DataFrames and of the views are made from this list.
+So are the columns and statistics of the table `messages`.
 
 A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 class Field(NamedTuple):
-    """A field: its name in Python and in all columns that users see, and SQS's name if SQS has the field."""
+    """A field: its name in Python and in all columns that users see, and SQS's name, if any."""
 
     name: str
     kind: Kind
@@ -38,8 +38,8 @@ class Field(NamedTuple):
     #: Whether the field has its own column in the table `messages`.
     is_stored: bool = True
     #: Whether Delta's log has the field's smallest and greatest value for each data file. By these values reads skip
-    #: files. They take room in the log for each file, so only fields by which reads filter have them, and no text of
-    #: unlimited length.
+    #: files. They take room in the log, so only fields by which reads filter have them, and no text of unlimited
+    #: length.
     has_statistics: bool = False
     #: The column's name in the table `messages`, if it differs from `name`.
     stored_as: str | None = None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
-#: SQS's own ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
+#: SQS's ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
 #: A running task without an update for this many milliseconds counts as abandoned.
 ABANDONED_AFTER = 60_000
@@ -64,9 +64,8 @@ def new_task(
 
     Raises InvalidParameterValue if one of the others runs. Recorded: only one task of a source may run at a time.
 
-    The id of the new task is computed from the ids of the others. So if two processes start a task at once, and see the
-    same others, both new tasks have the same id, and a store keeps only one of them. (Spark's MERGE notices such a pair
-    only by an equal id.)
+    The id of the new task is computed from the ids of the others. So if two processes start a task at once, both new
+    tasks have the same id, and a store keeps only one of them.
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -108,7 +107,7 @@ def is_abandoned(task: MoveTask, now: int) -> bool:
 def put_back(task: MoveTask, now: int) -> MoveTask:
     """Return the task as it should be, if a clock that was ahead of `now` dated its start or its last update.
 
-    A task with a rate continues at once, because its new start is early enough for the messages that it has moved.
+    A task with a rate continues at once: its new start allows for the messages that it has moved.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
@@ -118,7 +117,7 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 def taken(task: MoveTask, now: int) -> MoveTask:
     """Return the task for a process that is about to take the task's next step.
 
-    Of several processes, only the process that stores this task moves messages in that step.
+    Only the process that stores this task moves messages in that step.
     """
     return task._replace(updated_at=now, revision=task.revision + 1)
 

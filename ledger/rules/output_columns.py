@@ -1,14 +1,14 @@
 """The columns of a new or existing output table, from the rows of a write.
 
-A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT has the names
-of such columns, and the first rows that tell the type add the column. If the rows have another column that the table
-lacks, and tell its type, they are refused, so that a mistyped name makes no new column. (If they do not tell its type,
-the column is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by
-Spark's setting for schema evolution.
+A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT names such
+columns, and the first rows that tell the type add the column. If rows have another column that the table lacks, and
+tell its type, they are refused. So a mistyped name makes no new column. (If the rows do not tell its type, the column
+is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting
+for schema evolution.
 
-A column gets a wider type only if the writer asks for it by WIDEN. There is one exception: a number type that only came
-from the first Python values (BY_CHANCE) becomes wider for later Python values. In a column that keeps its type, a value
-that the type does not hold exactly is refused, with all rows of the write.
+A column gets a wider type only if the writer asks for it by WIDEN. The one exception is a number type that only came
+from the first Python values (BY_CHANCE). Later Python values make this type wider. If a column that keeps its type does
+not hold a value exactly, all rows of the write are refused.
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ BY_CHANCE = "ledger.columnsTypedByChance"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: The part of an error that offers to widen a column. For a table that this process does not widen, `without_offer`
-#: replaces this part.
+#: The part of an error that offers to widen a column. See `without_offer`.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: A task that refuses a value raises an error with this text, then a sentence about the value, then the id of the row's
+#: A task that refuses a value raises an error with this text, a sentence about the value, and the id of the row's
 #: message.
 REFUSES = "ledger refuses a value: "
-#: The sentence and the id each end in END. Inside either of the two a POINT follows each BAR, so a bar in a name or a
-#: value is not taken for the end.
+#: The sentence and the id each end in END. Inside both, a POINT follows each BAR, so no bar of a name or a value is
+#: taken for the end.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
@@ -74,8 +73,8 @@ _CASTS = {
 class ColumnsDiffer(Exception):
     """The rows do not fit the table, or no table can be made for them. The error says why, and what to do.
 
-    If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words, as far as
-    known.
+    If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words. Either may be
+    unknown (None, empty).
     """
 
     def __init__(self, sentence: str, row: int | None = None, place: str = "") -> None:
@@ -126,8 +125,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, if a name or type cannot be used, or if two names differ at most in
-    capitals. It also raises ColumnsDiffer if no value of a column fits the column's declared type (Fit.NEVER).
+    Raises ColumnsDiffer if no column has a type, or if a name or a type cannot be used. Also raises it if two names
+    differ at most in capitals. Also raises it if no value of a column fits the column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -178,9 +177,9 @@ def columns_of(
 ) -> Columns:
     """Return the columns that a table with this schema and these properties has once the rows are in.
 
-    `first` returns the first value of a column of the rows, by the column's path. Callers with rows of Arrow give
-    `first`. If `first` is None, the rows are a DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer,
-    which names each column that is refused for its type or name. (Values are checked later.)
+    `first` returns the first value of a column of Arrow rows, by the column's path. If `first` is None, the rows are a
+    DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer, which names each column that is refused for its
+    type or name. (Values are checked later.)
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
     before = table
@@ -269,9 +268,10 @@ def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    """Return the part of an error that offers a wider type, or says that no wider type holds both.
+    """Return the part of an error that offers a wider type for the column, or for the value at `path` inside the
+    column.
 
-    The wider type is for the column, or for the value at `path` inside the column.
+    If no wider type holds both, the text says so.
     """
     to = widened(given, column)
     if to == plain(column):
@@ -290,7 +290,7 @@ def without_offer(sentence: str, why: str) -> str:
 
 
 class _Merge:
-    """Merges a table's columns with those of rows. It collects which columns are added, retyped and wrong."""
+    """Merges a table's columns with those of rows, and collects which columns are added, retyped and wrong."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ def _nameless_sentence(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Tell whether a column, or a field inside it, has a name without a character other than spaces.
+    """Tell whether the name of a column, or of a field inside it, has only spaces.
 
     Spark cannot refer to such a name.
     """
@@ -440,8 +440,7 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
 def without_maps_of_local_times(columns: Columns) -> Columns:
     """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
 
-    The columns that delta-rs cannot make (`has_local_time_in_map`) are left out. As LEFT_OUT names them, the first
-    append of rows adds them.
+    The columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds them.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]

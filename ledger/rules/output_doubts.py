@@ -2,21 +2,18 @@
 
 The rows go into a Delta table and the messages out of the queue, but no commit spans two tables. So before a receiver
 writes, it records in the queue where it will write and under which transaction id (`begin`). Nobody commits a version
-of this id to the output table if the table already has one. So the output table itself decides. Version WRITTEN says
-that the rows are in the table; version FENCED says that this write will never add them. After the write the receiver
-deletes the messages (`finish`).
+of this id to the output table if the table already has one. Version WRITTEN says that the rows are in the table;
+version FENCED says that this write will never add them. After the write the receiver deletes the messages (`finish`).
 
 Between these commits the receiver may die, or the claim's deadline may pass. A later receiver of these messages asks
 the table first (`decided`). If the rows are in, the later receiver deletes the messages instead of receiving them
 again. Otherwise the later receiver commits FENCED under the same id, so that the first receiver can no longer write.
 Then the later receiver receives the messages.
 
-At most one of the two versions is ever committed. With WRITTEN, the rows are written and the messages are deleted. With
-FENCED, the write adds no rows and the messages can be received again, except those that somebody deleted meanwhile. So
-a message's rows are written under at most one receipt, unless the owner restores the message later. A lock and a
-restore ask the table, too. A table that cannot be asked (gone, replaced, out of sight, broken, or forgetful of its
-transactions) decides nothing. Its messages stay in doubt, and nobody receives them. If the table is gone for good, the
-owner restores them.
+At most one of the two versions is ever committed. So a message's rows are written under at most one receipt, unless the
+owner restores the message later. A lock and a restore ask the table, too. If a table cannot be asked (because it is
+gone, say), its messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores
+them.
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins. The id also names the table.
 
-    If another table takes this table's place, it has no record of the write. By the id, nobody takes its answer for
-    that of the table with the rows.
+    So nobody takes the answer of a later table at the same place for the answer of this table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -77,9 +73,8 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    If so, the write's table must be asked before the restore, and the write is fenced off if its rows are not in. The
-    message is in doubt, or it was deleted by the write's end or separately. Unless the write has ended, the writer may
-    still run, and could write a row that the next receiver also writes.
+    If so, the write's table must be asked before the restore, and the write is fenced off if its rows are not in.
+    Unless the write has ended, the writer may still run, and could write a row that the next receiver also writes.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -104,8 +99,7 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the message is in doubt no longer, or because of another write: then this write's end is recorded
-    already.
+    Return None if the message is not in doubt because of this write: then this write's end is recorded already.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None

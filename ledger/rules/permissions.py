@@ -2,8 +2,8 @@
 
 The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
 reads or has no access. No file of a table is written again in place, so for such a file only the right to read counts.
-Every user of the ledger writes locks. Files that are made later get the folder's group by the folder's set-group-ID
-bit. They get their permissions by the folder's default ACL, whatever the umask of the process that makes them.
+Every user of the ledger writes locks. By its set-group-ID bit, a folder gives its group to files that are made later.
+By its default ACL, a folder gives such files their permissions, whatever the umask.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The decision of a queue's policy about a caller.
 
-Only the endpoint enforces policies; the library itself does not. The rules are IAM's, except for conditions. An
-explicit Deny wins, also against the owner's account. The owner's account needs no Allow. Other accounts need an Allow,
-and may never do the actions that are the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and
-an Allow with a Condition does not allow.
+Only the endpoint enforces policies. The rules are IAM's, except for conditions. An explicit Deny wins, also against the
+owner's account. The owner's account needs no Allow. Other accounts need an Allow, and may never do the actions that are
+the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and an Allow with a Condition does not
+allow.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes a DataFrame with the rows of a claim into a separate table, which is made with the demands of the output
-table. The demands are the output table's columns with their limits (NOT NULL, CHAR(n)) and generated columns, its
-constraints, its partitioning, and its properties. So Spark applies the demands as in the output table itself, and a
-commit may add the files to the output table.
+Spark writes a DataFrame with the rows of a claim into a separate table with the same *demands*. These are the output
+table's columns with their limits (NOT NULL, CHAR(n)), generated columns, constraints, partitioning and properties. So
+Spark applies the demands as in the output table itself, and a commit may add the files to the output table.
 
 A DataFrame for any other output table is written by Spark into the table itself, and Spark commits. The demands of such
-a table depend on its own state (identity columns, row ids), or delta-rs, which publishes files, does not know them.
+a table depend on its own state (identity columns, row ids), or delta-rs does not know them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any
 FOLDER = "ledger_writes"
 #: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
-#: The accepted versions in a table's protocol. If the protocol has no list of features: this version of readers, and
-#: versions of writers up to this one. If it has a list: exactly these two versions.
+#: The accepted versions in a table's protocol. Without a list of features: the version READER, and versions of writers
+#: up to WRITER. With a list: exactly the other two versions.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -50,8 +49,7 @@ NOT_IN_NAMES = " ,;{}()\n\t="
 class Demands:
     """The demands of a Delta table on its rows and files.
 
-    The demands are the table's protocol, as in the log, the JSON of its columns, its partition columns, and its
-    properties.
+    They are the table's protocol as in the log, the JSON of its columns, its partition columns, and its properties.
     """
 
     protocol: Mapping[str, Any]
@@ -60,7 +58,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether these demands equal the other demands, so that files for the one table also suit the other."""
+        """Tell whether files for a table with these demands also suit a table with the other demands."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:
@@ -110,8 +108,8 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
     """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
 
-    Every value of such a table may be null, and the table demands nothing else. Return None if Spark has to make the
-    table: if a column needs more of Delta, if two names differ at most in capitals, or if there is no column.
+    Every value of such a table may be null. Return None if a column needs more of Delta, if two names differ at most in
+    capitals, or if there is no column. Then Spark has to make the table.
     """
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.text import escaped
 
-#: How many characters of a reason are kept. A commit names each reason once, for all messages that it releases for this
-#: reason.
+#: How many characters of a reason are kept.
 LONGEST = 500
 #: How many different reasons one commit names at most, besides FURTHER. The table of failures has the reason of each
 #: message.
@@ -36,7 +35,7 @@ def reason_of(given: object) -> str | None:
 def distinct(reasons: Iterable[object]) -> list[str]:
     """Return the different reasons of many messages as they are kept: at most MOST, the most frequent first.
 
-    None and blank texts do not count. Each reason is a text by itself, so that SQL can group messages by their reasons.
+    None and blank texts do not count.
     """
     counted: Counter[str] = Counter()
     for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():

@@ -2,7 +2,7 @@
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
 body, attributes, sent time". Nothing is copied: the message stays in its segment. The records of both queues say which
-queue has the message now.
+queue has the message.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed this many times, if neither the worker's caller gives a number nor the queue has
-#: a RedrivePolicy.
+#: A worker parks a message that failed this many times, unless its caller gives a number or the queue has a
+#: RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
@@ -130,8 +130,7 @@ def require_names_once(given: Mapping[str, str]) -> None:
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
-    A queue of the same name in this ledger is another queue. ARNs with the account FORMER, which ledgers wrote before
-    they had settings for it, are accepted.
+    ARNs with the account FORMER of older ledgers are accepted.
     """
     text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
@@ -174,16 +173,13 @@ def broken_bound(source: Any, destination: Any) -> str | None:
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
     if source.attributes.get("FifoQueue") and destination.attributes["Lanes"] != lanes:
-        # A group has to stay in one lane. Otherwise two receives at once could each get some messages of the group.
+        # A group has to stay in one lane, so that two receives at once do not both get messages of the group.
         return f"FIFO queues need equal Lanes; the source has {lanes}"
     return None
 
 
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
-    """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded).
-
-    Messages in such a queue are ordinary work, and not dead letters of another queue.
-    """
+    """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded)."""
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
 
@@ -221,10 +217,9 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
     The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
 
-    M4: if `target` is the queue `origin` itself, the count and the first receive restart, because with the old count
-    nobody could ever receive the message again. No earlier receipt works on the message. On FIFO queues the message
-    comes after all messages in the queue. On standard queues its retention does not restart, so no message stays for
-    ever.
+    M4: if `target` is the queue `origin` itself, the count and the first receive restart. With the old count, nobody
+    could receive the message again. No earlier receipt works on the message. On FIFO queues the message comes after all
+    messages in the queue. On standard queues its retention does not restart, so no message stays for ever.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -239,8 +234,8 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 def redriven(now: int, origin: str | None = None) -> Record:
     """D2: return the destination's record of a message that is redriven from `origin`.
 
-    By this record the message was never received, and its retention begins now. A receipt of before the redrive is
-    therefore unknown.
+    By this record the message was never received, and its retention begins now. A receipt from before the redrive is
+    unknown.
     """
     return Record(enqueued_at=now, origin_queue=origin)
 

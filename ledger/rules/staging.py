@@ -1,7 +1,7 @@
 """The staging of a bulk send: its files are written into a folder of their own, then published.
 
-Spark writes the files into a folder of this send alone, which nobody reads. A single writer needs no lock, whatever the
-storage. Then one commit to the table `messages` names the files where they lie.
+Spark writes the files into a folder of this send alone, which nobody reads. Then one commit to the table `messages`
+names the files where they lie.
 
 That commit carries a transaction: the folder's id and the version PUBLISHED. Before upkeep removes a folder, it commits
 a transaction of the same id with the version FENCED. The later of these two commits finds the earlier one, and fails.
@@ -18,14 +18,14 @@ import secrets
 
 from ledger.rules.limits import MILLISECONDS
 
-#: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot: in such folders
-#: the vacuums of both engines do not look for unneeded files.
+#: The folder of `messages` that holds the folders of sends. Its name must not begin with _ or a dot, because the
+#: vacuums of both engines skip such folders.
 FOLDER = "sent"
 #: The versions of a folder's transaction in `messages`. After a committed version, only the next number may be
 #: committed. Both versions are even, so only one of them is ever committed.
 PUBLISHED, FENCED = 2, 4
 #: How long a send may take to write its files, in seconds, before upkeep takes the send for dead. By default a vacuum
-#: keeps unneeded files for longer (7 days). So it removes no file that may yet be published.
+#: keeps unneeded files for longer (7 days).
 ABANDONED = 2 * 86_400
 _NAME = re.compile(r"([0-9a-f]{12})-[0-9a-f]{16}")
 
@@ -36,10 +36,7 @@ def new_folder(now: int) -> str:
 
 
 def is_abandoned(folder: str, now: int) -> bool:
-    """Tell whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind.
-
-    A send that began so long ago has published its files, or counts as dead.
-    """
+    """Tell whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind."""
     named = _NAME.fullmatch(folder)
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS
 

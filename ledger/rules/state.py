@@ -86,8 +86,8 @@ def deadline(record: Record) -> int:
 def hold(record: Record) -> Hold | None:
     """Return the last hold of a message by a receipt, even if the hold is over.
 
-    Return None if no receipt is on record: no receipt ever held the message, or a lock, a restore or a purge came after
-    the hold, or the message was deleted long ago.
+    Return None if no receipt is on record. Either no receipt ever held the message, or the message was locked, restored
+    or purged after the hold, or deleted long ago.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -103,9 +103,8 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 def in_doubt(record: Record) -> bool:
     """Tell whether a write of the message's output was begun, and the write's end is not recorded.
 
-    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. By this receipt
-    the owner restores the message if the table is gone. Without the receipt on record, nobody could ever receive the
-    message again.
+    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. If the table is
+    gone, the owner restores the message by this receipt.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
@@ -115,7 +114,7 @@ class Retention(NamedTuple):
 
     An expired message stays expired, except after a repair of the clock (see `put_back`). A change to a longer `period`
     notes in `expired_before` the latest arrival that had expired before the change. Upkeep notes the same before it
-    drops expired messages. Messages that arrived up to the noted instant are gone, however long the period is now.
+    drops expired messages. Messages that arrived up to the noted instant stay expired, however long the period becomes.
     """
 
     period: int
@@ -136,17 +135,15 @@ class Retention(NamedTuple):
     def changed(self, period: int, now: int) -> Retention:
         """Return the retention after a change of the period at `now`.
 
-        A change to a shorter period notes nothing new: every message that had expired before is also expired by the
-        shorter period.
+        A change to a shorter period notes nothing new.
         """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
         """Return the retention after the repair of a clock that was ahead, and noted too much as expired.
 
-        Messages that are younger than the period come back, if upkeep has not dropped them. Nobody knows how much a
-        right clock would have noted. So messages that had expired by a right clock may also come back: that is better
-        than to lose messages.
+        Messages that are younger than the period come back, if upkeep has not dropped them. These may include messages
+        that had expired by a right clock.
         """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
@@ -155,7 +152,7 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
 
     If a clock that was ahead dated a message's send, a repair records an arrival before the send. The retention of such
-    a message counts from its send. Otherwise the message would expire before it is visible.
+    a message counts from its send.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
@@ -163,7 +160,6 @@ def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
 def arrived_at(record: Record, sent_at: int) -> int:
     """Return when a message came to its queue: by its send, or by a move.
 
-    The message's retention begins at this instant (with the exception in `expires_at`). A FIFO queue's order depends on
-    this instant.
+    A FIFO queue's order depends on this instant, and so does the retention (see `expires_at`).
     """
     return sent_at if record.enqueued_at is None else record.enqueued_at

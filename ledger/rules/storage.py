@@ -26,10 +26,9 @@ DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 #: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 #: The storage_options that count if the user does not give them. delta-rs's own timeout is 180 seconds, and nobody can
-#: interrupt delta-rs while it waits.
+#: interrupt that wait.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
-#: The options of the very first request. An error of this request mostly means a wrong name or key, so few retries
-#: suffice.
+#: The options of the very first request, whose error mostly means a wrong name or key.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
 #: Options of Hadoop's S3A, and the options of delta-rs that replace them.
 OF_HADOOP = {

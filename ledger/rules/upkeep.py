@@ -1,31 +1,30 @@
 """When upkeep is due and overdue, by the commits and the time since the last round.
 
-The load decides, not a timetable: first the number of commits, and the time since the last round where there are few
-commits. Upkeep removes what the commits of `messages` and `visibility` leave behind. Both tables number their commits,
-and a round records the versions up to which it went over the tables. So two differences of numbers tell the load, and
-no file is counted.
+Upkeep removes what the commits of `messages` and `visibility` leave behind. A round records the versions up to which it
+went over the two tables. So the difference to the newest versions tells how many commits have come since, and no file
+is counted.
 
 **Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Some are from the page
 docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of its run). A round over 2,000
 commits takes 0.4 to 0.6 s of the processor, and a round that finds nothing to do 0.13 s. Two figures are of other runs,
-which no page describes: 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
-commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. A round after fewer
-commits costs a greater share. If rounds wait for more commits, verbs are slow for longer than necessary.
+which no page describes. 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
+commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. After fewer commits,
+a round would cost a greater share. If rounds waited for more commits, verbs would be slow for longer.
 
-Where few commits happen, the time since the last round decides, because records and files grow old without another
-commit. The first two of these bounds count if there was at least one commit since the last round:
+Where few commits happen, the time since the last round decides. The first two of these bounds count if there was at
+least one commit since the last round:
 
 - After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed. An hour is the default
   of the settings keep_deleted_receipts and open_segment_seconds.
 - A round has to copy commits into `receipts` before their log_retention is over, when they may be removed. After a
-  quarter of log_retention a round is due, so three quarters of that time are left for further tries.
+  quarter of log_retention a round is due, so three quarters are left for further tries.
 - After IDLE_DUE (a day) a round is due even without any commit: files and messages may have reached the end of their
   retention.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. With fewer
-commits, but at least one, upkeep is overdue a week after the last round, or half of log_retention after it, whichever
-is sooner. If no round comes before log_retention is over, commits may be removed that were not copied, and `receipts`
-has a gap. As long as upkeep is not overdue, no operator is warned of missing rounds.
+commits, but at least one, upkeep is overdue after a week without a round, or after half of log_retention. If no round
+comes before log_retention is over, commits may be removed that were not copied, and `receipts` has a gap. Operators are
+warned of missing rounds only once upkeep is overdue.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ class Round(NamedTuple):
 class Load(NamedTuple):
     """How many commits upkeep has not gone over, and how many seconds ago the last round began (`age`).
 
-    The age is None if no round is on record. The age is infinite if the recorded start is more than FUTURE seconds in
-    the future, because nobody knows the right time of that round. Then a round is due. So a start that a wrong clock
-    recorded delays the next round by no more than FUTURE seconds.
+    The age is None if no round is on record. The age is infinite if the recorded start, by a wrong clock, is more than
+    FUTURE seconds in the future. Then a round is due.
     """
 
     commits: int
@@ -80,9 +78,9 @@ def gone_over(newest: int, recorded: int) -> int:
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return the load since the round `last` (None: since the beginning).
 
-    `messages` and `visibility` are the newest versions of the two tables. If a table's newest version is before the
-    round's version, the table lost its newest commits: all of its commits count. The versions of a restored backup
-    continue at a multiple of VERSIONS. Then all commits from this multiple on count.
+    `messages` and `visibility` are the newest versions of the two tables. If a table lost its newest commits, so that
+    its newest version is before the round's, all of its commits count. The versions of a restored backup continue at a
+    multiple of VERSIONS, and all commits from this multiple on count.
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)

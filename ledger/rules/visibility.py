@@ -1,8 +1,7 @@
 """The visibility rules (V2 to V14, and F3): the outcome of a verb for one message, and the message's new record.
 
 For SQS's verbs, a table of outcomes (TABLE, or a variant of it) has the outcome for each standing of a receipt. This
-module decides a verb, and a store records the decision. The functions have no effects: they take the facts, and `now`
-where time counts.
+module decides a verb, and a store records the decision. The functions have no effects.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two actions of one call would record different things about the message, so neither action has an effect.
-    #: The reasons: nobody can tell which action was meant, SQS has no rule for this case, and a delete is final.
+    #: M2: two actions of one call would record different things about the message, so neither action has an effect. SQS
+    #: has no rule for this case.
     CONTRADICTED = "contradicted"
 
 
@@ -90,8 +89,8 @@ LATE_TABLE = {
 #: move), nothing changes.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
 #: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
-#: change or delete, and nothing through a replaced receipt. The reason: after the deadline other messages of the group
-#: may be in flight under another receipt, and a group has one receiver at a time.
+#: change or delete, and nothing through a replaced receipt. A group has one receiver at a time, and after the deadline
+#: there may be another one.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -168,16 +167,14 @@ def change(
         whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately before are no
             longer part of the claim: their outcome is SETTLED.
         only_later: True for heartbeats. A later deadline stays, so that a heartbeat never shortens what the holder
-            extended. A deadline beyond the ceiling becomes the ceiling, and is no error, because a heartbeat may wait
-            long for its turn.
+        extended. A deadline beyond the ceiling becomes the ceiling, and is no error.
         postpones: True if the holder releases the message now, and the message stays hidden until the deadline. The
-            message leaves the claim, and a verb on the whole claim does not change it. Until the deadline, the
-            message's handle still changes or deletes it. After that the handle works as after any release.
-        counted: If the call releases the message, False takes its receive back from the receive count, because the
-            holder did not fail on it. The count never falls below 0, and `first_received_at` stays. A message that was
-            released before keeps its count.
-        mark: The deadline of a released message is this many milliseconds earlier. So messages that one commit releases
-            for different reasons have different deadlines, by which the views find the reason of each message.
+        message leaves the claim. Until the deadline, the message's handle still changes or deletes it. After that the
+        handle works as after any release.
+        counted: If the call releases the message, False takes its receive back from the receive count. The count never
+            falls below 0, and `first_received_at` stays. A message that was released before keeps its count.
+        mark: The deadline of a released message is this many milliseconds earlier. By this difference the views find
+            the reason of each release in a commit.
 
     Returns:
         The outcome, and the record, which is unchanged unless the outcome is CHANGED.
@@ -223,8 +220,8 @@ def delete(
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
     """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
 
-    Return None if the receipt does not hold the message. Also return None if the message is in doubt (see `in_doubt`),
-    because its output table must be asked first.
+    Return None if the receipt does not hold the message. Also return None if the message is in doubt: its output table
+    must be asked first.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -235,8 +232,7 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
     """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
-    After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim,
-    because nothing shows another receiver.
+    After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
     """
     given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
     # The message was released under this receipt, and has moved to another queue since then.
@@ -248,8 +244,8 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
     """V12: hide a message that nobody holds. Return None if the lock is refused.
 
     The message keeps its receive count, and no receipt works on it. S0: "the message immediately becomes invisible (it
-    is locked) for the duration of the timeout". The lock of a message in doubt is refused, because such a message must
-    keep its receipt (see `in_doubt`). Its output table must be asked before the lock.
+    is locked) for the duration of the timeout". The lock of a message in doubt is refused: its output table must be
+    asked first.
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
@@ -261,7 +257,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
 
-    True if the earlier attempt still holds the message. Then the message's timeout starts anew (see `restart`).
+    True if the earlier attempt still holds the message.
     """
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
@@ -301,7 +297,7 @@ def restart(record: Record, timeout: int, now: int) -> Record:
 def purge(record: Record, now: int) -> Record:
     """Return the record of a purged message: deleted, under no receipt.
 
-    Nobody acknowledged the message, and no receipt restores it.
+    No receipt restores the message.
     """
     return record._replace(receipt_id=None, attempt_id=None, deleted_at=now)
 

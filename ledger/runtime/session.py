@@ -24,8 +24,8 @@ REQUIRED_LATER = {
     # With one time zone, a deadline means the same moment to every reader. If the zone is not UTC, Delta rebuilds the
     # state of a small table at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # For values bound to SQL text. Delta's parser does not pass on values that are bound in Spark's new way
-    # (delta-io/delta#7640): even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
+    # For values bound to SQL text. With Spark's default, Delta's parser does not pass them on (delta-io/delta#7640):
+    # even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
@@ -48,14 +48,14 @@ LOCAL_DEFAULTS = {
     "spark.driver.memory": "2g",
     # Java's time zone is used wherever the session's is not.
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-    # With this address the driver needs no host name that resolves, and accepts no connection from other machines.
+    # The driver needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # The UI needs a port for each session, and slows the start. `spark.ui.enabled=true` turns it on.
     "spark.ui.enabled": "false",
     # Progress bars mix with what a job prints.
     "spark.ui.showConsoleProgress": "false",
-    # The ledger's tables have few files. Delta's default of 50 tasks, which read a table's state, slows each MERGE.
+    # The ledger's tables have few files. Delta's default of 50 tasks for a table's state slows each MERGE.
     "spark.databricks.delta.snapshotPartitions": "2",
     # A shuffle of one machine needs no more tasks. Adaptive execution merges partitions that are too small.
     "spark.sql.shuffle.partitions": "8",
@@ -75,8 +75,8 @@ SMALL = {
     # With ten rows, adaptive execution improves no plan.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL. The first turns Java's second compiler off, which saves time only in processes that run
-#: for minutes. The second chooses the simplest garbage collector.
+#: Java's options with SMALL. The first turns off Java's second compiler, which pays only in processes that run for
+#: minutes. The second chooses the simplest garbage collector.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -179,10 +179,7 @@ def _is_started() -> bool:
 
 
 def _silence_query_context() -> None:
-    """Keep pyspark from printing each SQL error as JSON with the stack traces of Python and Java.
-
-    pyspark raises the error anyway.
-    """
+    """Keep pyspark from printing each SQL error, which it also raises, as JSON with stack traces."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

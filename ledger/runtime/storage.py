@@ -44,9 +44,9 @@ def object_store(root: str) -> str | None:
 def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
-    If `root` is on this machine, the call writes and removes one small file there, or in the nearest folder above that
-    exists. Elsewhere only the scheme of the URI counts. (Only `ledger.store.delta.commit.storage_report` tries an
-    object store.) A root that cannot be used raises nothing.
+    If `root` is on this machine, the call writes and removes one small file there, or in the nearest existing folder
+    above. Elsewhere only the scheme of the URI counts. (Only `ledger.store.delta.commit.storage_report` tries an object
+    store.) A root that cannot be used raises nothing.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"

@@ -71,8 +71,7 @@ def jvm_has_ended(error: BaseException) -> bool:
     """
     if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
         return False
-    # The errors of a JVM that answers arrive as Py4JJavaError. If the JVM has ended, Py4J cannot connect, or finds no
-    # class by its name.
+    # If the JVM has ended, Py4J cannot connect, or finds no class by its name.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
 
@@ -81,8 +80,7 @@ def jvm_has_ended(error: BaseException) -> bool:
 def interrupts_held_back() -> Iterator[None]:
     """Hold Ctrl-C back during the block, from this thread and from the processes that it starts.
 
-    A process that was started in the block holds Ctrl-C back until it calls `ignore_interrupts`. Otherwise a Ctrl-C
-    during its imports would end it with a traceback.
+    A process that was started in the block holds Ctrl-C back until it calls `ignore_interrupts`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

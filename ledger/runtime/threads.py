@@ -1,8 +1,8 @@
 """Threads and jobs that an interrupt of the main thread does not block.
 
 KeyboardInterrupt can come between any two instructions of the main thread, even within the Python code of `threading`
-and `concurrent.futures`. After that a Condition can stay locked, and a thread that waits for it waits for ever. This
-module therefore uses SimpleQueue, and starts raw threads. Both are C code, which no interrupt divides.
+and `concurrent.futures`. After that a Condition can stay locked for ever. This module therefore uses SimpleQueue, and
+starts raw threads. Both are C code, which no interrupt divides.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
     """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
 
     A single item needs no thread. After all calls have ended, raises the error of the first item that has one. If an
-    interrupt comes while this thread waits for the others, it is raised at once: running calls continue, and no further
-    call begins.
+    interrupt comes while the calling thread waits, the interrupt is raised at once. Running calls continue, and no
+    further call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:

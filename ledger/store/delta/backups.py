@@ -1,15 +1,14 @@
 """Backups: consistent copies of a ledger, and ledgers made from these copies.
 
 **Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
-commit. `visibility` is taken first. The rows of `visibility` are about messages that were sent before, and a later
-version of `messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment
-whose messages are all finished. In this case the backup has rows of `visibility` whose messages are missing. The work
-on these messages is done, and upkeep of the restored ledger drops the rows. If `messages` were taken first, upkeep
-could drop a message and its rows before `visibility` is taken. The backup would have the message, and no row that says
-that the message was acknowledged. The message would come back. A message that is sent between the versions of
-`visibility` and `messages` is in the backup, as a message that was never received. `queues` and `tasks` come next: a
-queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` comes last. It is filled before its version
-is taken, and its rows about later versions of `visibility` are removed from the copy.
+commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
+`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment of
+finished messages. Then the backup has rows of `visibility` without messages, which upkeep of the restored ledger drops.
+If `messages` were taken first, upkeep could drop a finished message and its rows before `visibility` is taken. In the
+restored ledger, this message would come back. A message that is sent between the versions of `visibility` and
+`messages` is in the backup, as never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
+leaves rows that upkeep drops. `receipts` comes last. It is filled before its version is taken, and its rows about later
+versions of `visibility` are removed from the copy.
 
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
 the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
@@ -18,10 +17,9 @@ UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folde
 and makes no ledger in it.
 
 **What a restored ledger is.** Its tables have new ids, and their versions continue at the next multiple of a million.
-Therefore processes that still have the earlier ledger at this place open notice that it was replaced (see
-`delta_log.history`). The version of a claim stays a number that only grows. This is also true for holders of claims
-that are newer than the backup: the new versions are beyond those of the backup and those of the tables that the
-restored ledger replaces.
+Therefore processes that have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version
+of a claim stays a number that only grows, also for claims that are newer than the backup. The new versions are beyond
+those of the backup and of the replaced tables.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         with translating_errors(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
-        # Remove the topmost folder that was made. If no folder was made, the folder existed and was empty: remove its
-        # content.
+        # Remove the topmost folder that was made. If none was made, remove the content of the folder, which was empty.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
         if isinstance(error, StorageFailed):
@@ -127,11 +124,7 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write a backup of these versions of the tables.
-
-    Sync its files and folders, and the folders above it in which a folder was made. `made`: the folders that do not
-    exist yet.
-    """
+    """Write and sync a backup of these versions of the tables. `made` are the folders that do not exist yet."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
     for name, table in tables.items():
@@ -264,8 +257,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy the part of the log that makes up the version: the newest checkpoint up to the version, and the entries after
-    # this checkpoint. After that, one new checkpoint replaces them.
+    # Copy the newest checkpoint up to the version, and the log's entries after this checkpoint. After that, one new
+    # checkpoint replaces them.
     numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
     sums = [number for number in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if number <= version]
     for number, path in numbered:
@@ -281,8 +274,8 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 def _give_identity(table: Path, version: int, replaced: int) -> None:
     """Give a table of a backup a new id, and as its version a multiple of VERSIONS.
 
-    The new version is the next multiple after `version` and after `replaced`, the newest version of the table that it
-    replaces (-1: none).
+    The new version is the next multiple after `version` and after `replaced`, the newest version of the replaced table
+    (-1: none).
     """
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
@@ -297,9 +290,9 @@ def _newest(table: Path) -> int:
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
     """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
 
-    `new` may equal `version`, the version of the checkpoint that the log has. In the new checkpoint the table has the
-    id `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills of
-    receipts. The file `_last_checkpoint` names the new checkpoint.
+    `version` is the version of the checkpoint that the log has; `new` may be the same. In the new checkpoint the table
+    has the id `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills
+    of receipts.
     """
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))

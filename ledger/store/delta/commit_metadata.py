@@ -31,8 +31,8 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether upkeep made a commit. A commit whose metadata has no verb counts as upkeep's, such as an engine's
-    VACUUM."""
+    """Tell whether upkeep made a commit. A commit whose metadata has no verb, such as an engine's VACUUM, counts as
+    upkeep's."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 

@@ -1,15 +1,13 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are first moved into one folder, one after the other, under the locks of all tables. After
-that this folder is removed. Therefore only a process that opens the ledger during these few moves, or after a call that
-was stopped during them, finds a part of a ledger. No process commits to a table that is being removed. If a call is
-stopped before it has removed the tables, the next call removes the rest.
+On a local path the tables are first moved into one folder, under the locks of all tables, and then this folder is
+removed. So no process commits to a table that is being removed. If a call is stopped before it has removed the tables,
+the next call removes the rest.
 
-On an object store the table `queues` is removed first. Without this table, only a process that may make missing tables
-opens the ledger. The log of a table is removed after its other files, because the log shows that the table is a
-ledger's.
+On an object store the table `queues` is removed first: without it, only a process that may make missing tables opens
+the ledger. The log of a table is removed last, because the log shows that the table is a ledger's.
 
-Processes that have the ledger open find no table any more, and none of their verbs makes a table of the ledger again.
+Verbs of processes that have the ledger open fail, and do not make a table of the ledger again.
 """
 
 from __future__ import annotations
@@ -39,10 +37,9 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: The folders that the ledger keeps beside its tables: for locks, for checks of the storage, and for what repairs took
-#: out.
+#: The folders that the ledger keeps beside its tables: locks, checks of the storage, and what repairs took out.
 BESIDE = (LOCKS, PROBES, LOST)
-#: The order of removal. Without the first table, a ledger is opened only if missing tables may be made.
+#: The order of removal.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 
 
@@ -130,7 +127,7 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
     for name in (*existing, *BESIDE) if not dry_run else ():
-        # The log is removed last. If the call is stopped before that, the log still shows that the table is a ledger's.
+        # The log is removed last: if the call is stopped before that, the log still shows that the table is a ledger's.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
@@ -146,7 +143,7 @@ def _require_own(place: Path | str, files: TableStorage) -> None:
     """Raise LedgerError if nothing shows that a table is a ledger's, because a user's own table may have the name.
     Raise it also if the table's folder is a link.
 
-    One readable entry or checkpoint with the ledger's description is enough, so most damaged tables pass, too.
+    One readable entry or checkpoint with the ledger's description is enough.
     """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."

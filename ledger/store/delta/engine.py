@@ -1,12 +1,12 @@
 """The seam between the store and the two engines that commit to its tables.
 
-The verbs call the protocols of this module, and do not ask which engine runs.
+The verbs call the protocols of this module, whichever engine runs.
 
 **Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
 exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
 The two writers would give out the same ordinals. Therefore an append to an open segment names the last ordinal that its
-writer knows, and commits only if the log has the same last ordinal. The first of the two writers to commit continues
-the segment, and the other writer begins a new segment.
+writer knows. It commits only if the log has the same last ordinal. The first of the two writers to commit continues the
+segment, and the other writer begins a new segment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or its end is not known: the writer must begin another
+    """A segment does not end where its writer left it, or its end is not known. The writer must begin another
     segment."""
 
 
@@ -66,7 +66,8 @@ class Tables(Protocol):
         """Return the newest versions by table. This is cheaper than `version`, because it mostly loads nothing."""
 
     def generation(self) -> int:
-        """Return how often these tables were found to be replaced since they were opened, by new tables or by a backup.
+        """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
+        opened.
 
         State that a process keeps about the tables is valid for the generation in which it was read. The call does not
         read the storage.
@@ -89,8 +90,8 @@ class Tables(Protocol):
         `late` returns further metadata. It is called before the commit, perhaps in another thread.
 
         Raises:
-            Conflict: A row that an edit names is not as the edit supposes, or another writer committed to the
-                partitions of `where` since the snapshot. A statement of Spark checks only the rows that edits name.
+            Conflict: A row is not as an edit supposes, or another writer committed to the partitions of `where` since
+                the snapshot. A statement of Spark checks only the rows that edits name.
         """
 
     def append(
@@ -143,8 +144,8 @@ class Tables(Protocol):
         """Join the many small files of some partitions of `messages` into few large ones. Only rows that share an
         ordinal change (see `delta_log.spec.Ordinals`).
 
-        Return whether anything was joined. `growing`: the partitions still get files, and the join is repeated later.
-        Files then stay as they are from a smaller size on.
+        Return whether anything was joined. With `growing`, the partitions still get files, and a later call joins them
+        again. Then smaller files stay as they are, too.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -160,8 +161,8 @@ class Tables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all versions before it, survive a power cut.
 
-        Without a table, do this for all versions that this process has seen of its tables. If they are durable already,
-        the call costs next to nothing.
+        Without a table, do this for all versions that this process has seen of its tables. A repeated call costs next
+        to nothing.
         """
 
 
@@ -201,7 +202,7 @@ class MessageFiles(Protocol):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
 
-        `at_least` is a version that the caller has just read: no newer one is looked for.
+        If `at_least`, a version that the caller has just read, is given, no newer version is looked for.
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
@@ -222,13 +223,14 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). They
-        were sent after the instant `sent_after`. In a FIFO queue, they have sequence numbers above `numbered_after`.
+        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). The
+        messages were sent after the instant `sent_after`. In a FIFO queue, their sequence numbers are above
+        `numbered_after`.
         """
 
 
 class Engine(Tables, MessageFiles, Protocol):
-    """An engine: all that it does for a store, and operations on a table as a whole."""
+    """All that an engine does for a store."""
 
     name: str
     #: Counts this process's commits of rows, by the path that they took: directly, or by a statement of the engine.
@@ -238,11 +240,11 @@ class Engine(Tables, MessageFiles, Protocol):
         """Return why rows of a table are committed only by a statement of the engine: the reason (see
         `delta_log.paths`), and its description.
 
-        None: rows are committed directly. Looks at the newest version.
+        Return None if rows are committed directly. The newest version of the table decides.
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do about it, or None if it does both.
+        """Return why the engine does not read or write a table any more, and what to do. Return None if it does both.
 
         The error TableAltered has both texts.
 
@@ -256,7 +258,7 @@ class Engine(Tables, MessageFiles, Protocol):
         has the edits.
 
         If `where` is None, return the statement that `append` runs. The two methods run these statements only if rows
-        are not committed directly.
+        cannot be committed directly.
         """
 
     def publishing(self) -> Publishing | None:
@@ -284,7 +286,7 @@ class Engine(Tables, MessageFiles, Protocol):
 
 
 class LedgerTables(DeltaTables):
-    """The part of an engine that is about the ledger's tables, built on DeltaTables."""
+    """The methods of an engine about the ledger's tables, built on DeltaTables."""
 
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """See MessageFiles."""
@@ -362,8 +364,7 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment. The engines' statements cannot check where the segment
-    ends."""
+    """Raise SegmentTaken if an append extends a segment: the engines' statements cannot check where it ends."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"nobody looks where the segment {end.segment} ends: the table was altered")

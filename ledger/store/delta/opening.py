@@ -124,8 +124,8 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # `own_clock` is a clock that may confirm this machine's clock. The clock of a local path may be this machine's own
-    # clock, so it does not count.
+    # `own_clock` is a clock that may confirm this machine's clock. The clock of a local path may be this machine's, so
+    # it does not count.
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -158,14 +158,12 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Tables that exist are not locked. Otherwise a process that is stopped in a verb would block every process that
-        # opens the ledger. Each blocked process would block all other writers.
+        # Tables that exist are not locked, so that a process that stopped in a verb does not block the opening.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Sync also tables that no verb has relied on yet. If a power cut damaged one of them, the ledger might not open
-        # any more.
+        # Sync all tables: if a power cut damaged one of them, the ledger might not open.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits to the same table.
@@ -208,8 +206,7 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records that another engine
-    commits to it."""
+    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records another engine."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -218,8 +215,7 @@ def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
 
 
 def _create(engine: Engine, table: str) -> None:
-    """Make a table. Without locks, two processes may make it at the same time: one of them fails, and uses the other's
-    table."""
+    """Make a table. If another process makes it at the same time, use the other's table."""
     try:
         engine.create(table)
     except StorageFailed:
@@ -254,8 +250,7 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
     """Return the files below the root on an object store, or None elsewhere. `options` has `user_options` and the
     defaults.
 
-    Raises StorageFailed within seconds if the store cannot be reached. delta-rs alone would try for much longer (see
-    `rules.storage.FIRST_REQUEST`).
+    Raises StorageFailed within seconds if the store cannot be reached (see `rules.storage.FIRST_REQUEST`).
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -274,8 +269,7 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on a read.
-    Mostly such a scheme is mistyped."""
+    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on a read."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:

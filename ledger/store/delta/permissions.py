@@ -62,7 +62,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
                 os.fchown(descriptor, -1, number)
-            # Change the mode after the group, because a change of the group may clear the set-group-ID bit.
+            # A change of the group may clear the set-group-ID bit, so change the mode after it.
             mode = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
             if mode != stat.S_IMODE(entry.mode) or entry.group != number:
                 os.fchmod(descriptor, mode)
@@ -84,9 +84,9 @@ def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
 class Permissions:
     """The permissions that keep others, or this user, from using a ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is
-    what this user may not read and write: a lock, or the folder of a table, of its log or of the locks. `command` says
-    how to mend the faults.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
+    lock, or a folder of a table, a log or the locks, that this user may not read and write. `command` says how to mend
+    the faults.
     """
 
     faults: tuple[str, ...]
@@ -153,9 +153,9 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the entries that `_entries` yields, each with its open descriptor.
 
-    A file or folder that this user may not open comes with None. A socket, and a file that was removed meanwhile, are
-    left out. The caller changes entries by their descriptors, for safety. If root changed entries by their paths, a
-    user of the ledger could replace a file by a link. Root would then give away the link's target.
+    A file or folder that this user may not open comes with None. Links, sockets, and files that were removed meanwhile
+    are left out. The caller changes entries by their descriptors. By a path, root could give away the target of a link
+    that a user put in place of a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:

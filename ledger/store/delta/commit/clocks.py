@@ -1,14 +1,13 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* A wall clock can be set, and the uptime of the machine cannot. Each reading
-is compared with an earlier reading and the uptime since. A reading that agrees replaces the earlier one after RENEWED
-seconds. So small corrections by NTP do not add up to a step, if the clock is read often. A process that has just
-started has no earlier reading, and believes its clock.
+*A step that nothing explains is refused.* Each reading of the wall clock is compared with an earlier reading and the
+machine's uptime since. A reading that agrees replaces the earlier one after RENEWED seconds. So small corrections by
+NTP do not add up to a step, if the clock is read often. A process that has just started has no earlier reading, and
+believes its clock.
 
 *All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit. So a driver whose
 clock is too far behind fails at its next verb on a lane with a later commit. A driver whose clock is ahead sees every
-deadline pass too early. No driver notices this until another driver commits after that driver. A comparison with the
-storage's clock shows both errors.
+deadline pass too early, and no driver notices this at once. A comparison with the storage's clock shows both errors.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class _Reading(NamedTuple):
 
 
 class ClockLook(NamedTuple):
-    """The result of a look at the clock: the instant, and for how many seconds this process has seen no step of the
-    clock."""
+    """The instant, and for how many seconds this process has seen no step of the clock."""
 
     at: int
     steady_for: float
@@ -76,8 +74,7 @@ class SteadyClock:
     def look(self) -> ClockLook:
         """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
 
-        The steady time ends with this look. If the process is stopped after the look, the clock may make a step
-        meanwhile.
+        The steady time ends with this look.
         """
         last, passed = self._last, self.passing()
         now = self._clock()
@@ -113,9 +110,8 @@ RESOLUTION = 1.0
 class StorageClock:
     """Compares `clock` with the clock of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    The bound is half of the setting maximum_clock_skew, or RESOLUTION if that is more. Each driver's clock may differ
-    from the storage's clock by this bound. Therefore the clocks of any two drivers differ by at most twice the bound
-    when they are compared.
+    The bound is half of the setting maximum_clock_skew, or RESOLUTION if that is more. So the clocks of any two drivers
+    differ by at most twice the bound when they are compared.
     """
 
     def __init__(

@@ -1,19 +1,19 @@
 """File locks between the writers of one machine, for tables on local paths.
 
 Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table (`shared`).
-A writer that cannot detect conflicts has the table alone (`exclusive`). A writer that lost too often prefers to have it
-alone (`prefer_exclusive`).
+A writer that cannot detect conflicts, such as Spark, has the table alone (`exclusive`). A writer that lost too often
+prefers to have it alone (`prefer_exclusive`).
 
 A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
 A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
 holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
-the table at once, writers wait only briefly at the gate for the next IN_VAIN seconds. For IN_VAIN seconds after a
-holder of the gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate
-through its whole commit, and touches the gate's file again and again to show that it runs. The gate excludes nobody
-from the table: only the lock `turn` does.
+the table at once, waits at the gate are brief for the next IN_VAIN seconds. For IN_VAIN seconds after a holder of the
+gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate through its
+whole commit, and touches the gate's file again and again. The gate excludes nobody from the table: only the lock `turn`
+does.
 
-A lock belongs to the open file, and a forked child has the same file open. Therefore a holder unlocks the file before
-closing it. A child closes the files that it inherits, so a lock ends with the process that took it.
+A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
+it. A child closes the files that it inherits, so a lock ends with the process that took it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,10 @@ LOCKS = "_locks"
 ALL_PATIENCE = 3.0
 #: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long a writer with the gate waits for the sharers to leave, and how long a wait in vain is
-#: remembered.
+#: In seconds: how long a writer with the gate waits for sharers to leave, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
 #: How long others wait at the gate, in seconds: its holder may wait for PATIENCE, and commit after that. The second
-#: number counts after a recent wait in vain at the gate. Mostly the sharers leave within this time, so that a writer in
-#: `exclusive`, which has the gate, gets the table.
+#: number counts after a recent wait in vain at the gate.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 #: How often a writer in `prefer_exclusive` touches the gate's file, in seconds.
 SHOWING = 0.5
@@ -66,8 +64,8 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The modification times of these files show when a wait was in vain: of the gate's holder for sharers
-        #: (`_in_vain`), and of others at the gate (`_at_gate_in_vain`).
+        #: The modification times of these files show when a wait was last in vain. `_in_vain` is about the gate's
+        #: holder, who waits for sharers, and `_at_gate_in_vain` about others at the gate.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
@@ -112,9 +110,9 @@ class TableLock:
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
 
-        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain if the gate's holder seems to
-        be stopped, or is in `exclusive`, which does not touch the gate's file. If others waited in vain at the gate
-        recently, the only wait is one of SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
+        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain unless the gate's holder
+        touched the gate's file meanwhile. If others waited in vain at the gate recently, the only wait is one of
+        SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -136,7 +134,7 @@ class TableLock:
             # Another writer has the table alone. Wait until that writer has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # A long wait in vain is remembered. A brief one is not: it was brief because a long one is remembered.
+            # Remember a long wait in vain. (A wait is brief only if an earlier one is remembered.)
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
@@ -195,7 +193,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Touch the gate's file again and again. A stopped process does not, so others see that it is stopped."""
+    """Touch the gate's file again and again, so that others see that this process is not stopped."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -247,8 +245,7 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """No lock, for storage whose commits are safe between machines (there, optimistic concurrency is enough), and for a
-    ledger that is opened only to be read."""
+    """No lock, for storage whose commits are safe between machines, and for a ledger that is opened only to be read."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -266,8 +263,8 @@ class NoLock:
         yield
 
 
-#: A fork waits for this lock. So a fork comes before a lock file is opened and registered in `_files`, or after both.
-#: Therefore a child knows every lock file that it has open.
+#: Held while a lock file is opened and registered in `_files`, and during a fork. So a child knows every lock file that
+#: it has open.
 _opening = threading.RLock()
 
 

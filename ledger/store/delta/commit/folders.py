@@ -33,8 +33,7 @@ class Folders(Protocol):
         """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
-        """Tell whether a folder holds a file, at any depth, whose own name begins with neither . nor _. A checksum's
-        name begins with a dot."""
+        """Tell whether a folder holds a file, at any depth, whose own name begins with neither . nor _."""
 
     def remove(self, path: str) -> None:
         """Remove a folder and all that it contains."""
@@ -46,7 +45,7 @@ def folders_below(
     """Return the folders below a place, or None if this process cannot list the place.
 
     Python lists a local path. With `storage_options`, obstore lists an object store. In all other cases Spark's session
-    lists the place, because the session has the keys.
+    lists the place.
     """
     place = recorded(location)
     if place.is_local:

@@ -1,9 +1,8 @@
 """The turns and file locks that each thread holds at the moment.
 
-An interrupt (KeyboardInterrupt) may come between any two instructions. It may come within the code that gives a lock
-back, where `finally` does not help. Therefore a thread notes each lock or turn before taking it. If an error ends a
-`releasing` function, the function gives back everything that its thread noted since the start and that is still noted.
-To give a lock or turn back twice does no harm.
+An interrupt (KeyboardInterrupt) may come within the code that gives a lock back, where `finally` does not help.
+Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing` function, it gives back what
+its thread has noted since the start and not forgotten. To give a lock or turn back twice does no harm.
 """
 
 from __future__ import annotations

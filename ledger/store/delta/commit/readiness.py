@@ -1,6 +1,6 @@
 """A check whether a ledger can take commits now: tables, disk space and clocks.
 
-A verb would find out only by failing. This check is for a service that is asked every few seconds whether it is ready.
+A service that is asked every few seconds whether it is ready makes this check.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Readiness:
         self._require_no_later_commit()
         if self._compared_at is None or self._passing() - self._compared_at >= INTERVAL_SECONDS:
             self._compared_at = None
-            # A new StorageClock compares at once. The StorageClock of the verbs compares at most every ten minutes.
+            # A new StorageClock compares at once.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._compared_at = self._passing()
 
@@ -91,8 +91,7 @@ class Readiness:
     def _require_no_later_commit(self) -> None:
         """Raise ClocksDisagree if the newest commit to `visibility` is too far ahead of this process's clock.
 
-        A verb takes its instant from its clock, or from the newest commit to its lanes if that commit is a little
-        later. If that commit is too far ahead, the verb fails.
+        Verbs on the lanes of such a commit fail.
         """
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):

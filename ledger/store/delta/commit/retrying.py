@@ -61,7 +61,7 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: After this many losses a verb that is tried again gets a warning in the log: the queue may need more lanes.
+#: After this many losses a verb gets a warning in the log: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
@@ -78,7 +78,7 @@ class Attempts:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
         #: When the first try and the current try began, in monotonic seconds.
         self._started = self.began = time.monotonic()
-        #: How often the verb has lost.
+        #: How often the verb has lost before the current try.
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:

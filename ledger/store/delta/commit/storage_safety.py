@@ -41,12 +41,12 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver says
-    that only one driver ever writes.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver is
+    True.
 
-    Spark's puts have no condition. Therefore Spark could overwrite a commit of another driver's Spark, or of delta-rs,
-    which fences writes in doubt. A lock of Spark's (S3DynamoDBLogStore) does not help, because delta-rs ignores it.
-    `why` is the reason why Spark would commit to the table.
+    Spark's puts have no condition, so Spark could overwrite a commit of another driver. A lock of Spark's
+    (S3DynamoDBLogStore) does not help, because delta-rs ignores it. `why` is the reason why Spark would commit to the
+    table.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -59,8 +59,7 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 def require_conditional_puts(files: ObjectStore) -> None:
     """Raise UnsafeStorage if a put that must create a file overwrites an existing file.
 
-    On such a storage, writers would overwrite each other's commits. Raises StorageFailed. Removes the file that it
-    writes below PROBES.
+    Raises StorageFailed. Removes the file that it writes below PROBES.
     """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
@@ -80,9 +79,8 @@ class PutTrust:
     """Checks whether the storage of an existing ledger still honours conditional puts.
 
     A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
-    before its next commit. The check is one request: a conditional put of a file that exists. The file stays below
-    PROBES and always has the same bytes. So a storage that ignores the condition does the file no harm. If the file
-    does not exist yet, a first put makes the file, and a second put is the check.
+    before its next commit. The check is one request: a conditional put of a file that exists, below PROBES, with the
+    same bytes. If the file does not exist yet, a first put makes the file, and a second put is the check.
     """
 
     #: When each place was checked last, in monotonic seconds. All ledgers of the process share it.
@@ -95,8 +93,7 @@ class PutTrust:
     def check(self) -> None:
         """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
 
-        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS. The commit that follows
-        finds out what is wrong.
+        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS.
         """
         if self._is_recent():
             return

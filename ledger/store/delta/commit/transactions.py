@@ -1,7 +1,6 @@
 """Transactions of verbs: each decides and commits again, until a commit wins or its tries are used up.
 
-A transaction whose commits lose too often raises ContentionOutlastedRetries. Delta's transaction ids, which a commit
-carries, are something else.
+Delta's transaction ids, which a commit carries, are something else.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" tells these events at the level INFO, and all others at DEBUG. Mostly they happen without an
-#: act of the messages' holder.
+#: The log "ledger.events" tells these events at the level INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
 #: By table, the other tables whose versions a commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}
@@ -132,10 +130,9 @@ class Transactions:
         """Return the version `since` that a commit is decided on, and the versions of other tables that the commit
         notes.
 
-        The other versions are read after the decision, so they include all commits that the decision has read. No
-        commit up to `since` notes newer versions of these tables. Commits that land between `since` and this commit may
-        note newer versions. A view of the past uses the noted versions (see `views.past`). If the table notes no
-        others, or their versions cannot be read, the result is empty.
+        A view of the past uses the noted versions (see `views.past`). The other versions are read after the decision,
+        so they include all commits that the decision has read. No commit up to `since` notes newer versions of these
+        tables. If the table notes no others, or their versions cannot be read, the result is empty.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -173,8 +170,7 @@ class Transactions:
 
         A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After any other
         Conflict, and after StorageFailed, the log after version `since` is searched for the commit's `operation` (see
-        `metadata`). A Conflict may hide a commit that landed. So may a failure to write the checkpoint, which follows
-        the commit. Raises StorageFailed.
+        `metadata`). Each of the two errors may hide a commit that landed. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -203,8 +199,7 @@ class Transactions:
     ) -> int | None:
         verb = metadata["verb"]
         try:
-            # Make the state that the decision read durable before the decision is committed: see
-            # `delta_log.durability`, rule 4.
+            # Make the state that the decision read durable before the commit: see `delta_log.durability`, rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)
@@ -222,8 +217,7 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path a failed request is over. On other storage the request may still arrive, so the
-                # outcome is unknown.
+                # On a local path a failed request is over. On other storage the request may still arrive.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
@@ -259,8 +253,7 @@ class Transactions:
         """Return the version of a commit whose answer never arrived, or None if the log does not have this commit.
 
         A commit that is found is made to survive a power cut. If entries after `since` were removed from the log, and
-        the rest does not have the commit, raises StorageFailed with `unknown`. Upkeep removes entries after
-        log_retention.
+        the rest does not have the commit, raises StorageFailed with `unknown`.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -277,13 +270,12 @@ class Transactions:
         """Make one commit to a table safe within the context.
 
         With a queue, the threads of this process take turns for commits to that table and queue. If the table has no
-        partitions, the threads take turns whatever the queue, as all commits to the table conflict.
+        partitions, the threads take turns for all queues together.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Take the threads' turn first and the file lock second, so that the holder of the file lock never waits for
-        # another thread's turn.
+        # Take the file lock second, so that its holder never waits for another thread's turn.
         with own_turn, self._safe(table, losses):
             yield
 
@@ -316,8 +308,8 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # A writer that lost often prefers the lock alone only to lose no more races. Its commit is safe without that.
-        # Therefore `prefer_exclusive` waits for a bounded time, and a stopped process does not hold up others.
+        # A commit is safe without the lock alone, which only prevents lost races. So `prefer_exclusive` waits for a
+        # bounded time.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
@@ -329,8 +321,7 @@ class Transactions:
 
 
 def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-    """Write a line about an event of a commit to the log "ledger.events". The table `receipts` gets the same event,
-    with more columns."""
+    """Write a line about an event of a commit to the log "ledger.events"."""
     events.log(
         logging.INFO if event["event"] in UNASKED else logging.DEBUG,
         "%s: %s %d messages, receipt %s",

@@ -1,9 +1,8 @@
 """Turns between a process's threads: one thread at a time works on a key, mostly a table and a queue.
 
-Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, and the loser of a conflict
-has read and decided for nothing. Therefore the threads of a process wait for their turns, and race only with other
-processes. The thread that has the turn may carry out the calls of waiting threads along with its own, in one commit.
-These threads then need no turn. Turns only save work: correctness does not rely on them.
+Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, so the threads of a process
+wait for their turns, and race only with other processes. The thread that has the turn may carry out the calls of
+waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ class Turns:
     def of(self, key: Hashable) -> Iterator[None]:
         """Take the calling thread's turn at a key.
 
-        A thread that has a turn already, at any key, does not wait again. So threads never wait in a circle. But such a
-        thread may work at a key while another thread has the turn there.
+        A thread that has a turn already, at any key, does not wait, even if another thread has the turn at this key. So
+        threads never wait in a circle.
         """
         with self._turn(key, None, 0):
             yield
@@ -104,8 +103,7 @@ class Turns:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
-        """Return how many threads await their turn at a key. The thread that has the turn, and threads whose calls were
-        taken along, do not count."""
+        """Return how many threads await their turn at a key. Threads whose calls were taken along do not count."""
         with self._guard:
             return max(0, len(self._queues.get(key, ())) - 1)
 
@@ -148,8 +146,8 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt, the method may run again when Python frees the traceback. By that time the thread may have
-        another turn, which must stay.
+        After an interrupt, the method may run again later. By that time the thread may have another turn, which must
+        stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None

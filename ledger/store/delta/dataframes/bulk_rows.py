@@ -83,8 +83,7 @@ def message_columns(
     require_columns(frame.columns, body)
     text = _body(frame, body)
     as_json = body is None and "body" not in kinds
-    # A row that is sent whole, as JSON, has no columns with a meaning, except those that a FIFO queue needs for each
-    # message.
+    # In a row that is sent whole, as JSON, only the columns that a FIFO queue needs have a meaning.
     meaningful = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
     kinds_by_column = {name: kinds[name] for name in meaningful if name in kinds}
     for name, kind in kinds_by_column.items():
@@ -117,8 +116,8 @@ def message_columns(
 def _room_beside(size: Column, most: int) -> Column:
     """Return how many bytes attributes may have beside a body of this size.
 
-    If a body is missing, or too long by itself, attributes have room as beside an empty body. The row is then refused
-    for its body, and not for its attributes.
+    If a body is missing, or too long by itself, attributes have room as beside an empty body. The row is refused for
+    its body.
     """
     from pyspark.sql import functions as F
 
@@ -131,7 +130,7 @@ def place_of_bodies(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows of a send and the sum of their hashes, which tell the send from a send of other rows."""
+    """The number of rows and the sum of their hashes. They tell a send from a send of other rows."""
 
     rows: int
     hashes: int
@@ -153,8 +152,7 @@ def fingerprint() -> list[Column]:
 
 
 class Watch:
-    """Compares the rows that a send writes with an earlier evaluation of them, by their fingerprints. The cost is a
-    hash for each row.
+    """Compares the rows that a send writes with an earlier evaluation of them, by their fingerprints.
 
     `counted` is the fingerprint of the earlier evaluation. If `counted` is None, nothing is watched.
     """
@@ -265,8 +263,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
     attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice. Nobody knows which of the two values is right,
-    # so the row is refused.
+    # A map that was read from a file or from Arrow may have a key twice. Such a row is refused.
     has_distinct_names = F.size(F.array_distinct(F.map_keys(attributes))) == F.size(attributes)
     is_valid = (
         F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
@@ -470,7 +467,7 @@ def _as_json(frame: DataFrame) -> Column:
 
     The task fails for a text, at any depth, that is not UTF-8: Spark would replace its bytes by U+FFFD. The task also
     fails for a number, at any depth, that is NaN or infinite: Spark would write it as a text. Columns whose names
-    differ only in capitals are not checked, because Spark can name none of them.
+    differ only in capitals are not checked.
     """
     from pyspark.sql import functions as F
 

@@ -1,7 +1,6 @@
 """Bulk sends of DataFrames: tasks write segments, and one commit publishes them.
 
-In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows, because
-only the messages of a FIFO queue have an order.
+In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: If at most this many stored messages may make sent messages duplicates, the driver reads the stored messages and
-#: broadcasts them to the tasks. Spark's tasks read more messages faster than the driver.
+#: If at most this many stored messages may make sent messages duplicates, the driver reads and broadcasts them. Spark's
+#: tasks read more messages faster than the driver.
 FEW = 100_000
 #: If more files may have such messages, Delta's reader reads them.
 MOST_FILES = 1_000
@@ -91,8 +90,8 @@ class Rows:
     `plan`: returns the rows. Its first argument says whether bodies are checked as well as the other fields. Its second
     argument has the wanted fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: the tasks check the bodies and choose segment and place of each row, if they can write the files
-    without Spark's writer. Never for FIFO queues.
+    `is_unplaced`: tasks check the bodies and place the rows, if they can write the files without Spark's writer. Never
+    for FIFO queues.
     `absent`: see Placed.
     `bodies_at`: a phrase that says where the DataFrame has the bodies.
     `has_delays`: the DataFrame has a column of delays.
@@ -117,8 +116,8 @@ class Rows:
 
 
 class BulkSender:
-    """Writes DataFrames into sealed segments. Each send names its segments by a key of its own (new, or made from the
-    attempt id), so nothing appends to them later."""
+    """Writes DataFrames into segments. Each send has a key of its own (new, or made from the attempt id) in its
+    segments' names, so no other send appends to them."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -177,8 +176,8 @@ class BulkSender:
 
         Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
         rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked
-        between Spark's write and its commit. In this case the rows are computed once, and the executors keep them until
-        the send is done.
+        between Spark's write and its commit. Then the rows are computed once, and the executors keep them until the
+        send is done.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -251,9 +250,9 @@ class BulkSender:
         A purge counts as a send, too. If a send or purge of the queue was committed since this send read the count of
         sends, this send decides again.
 
-        `verbs.sending.Sender` has the same rules for a few messages. Spark shuffles bodies to the lanes of their
-        groups. If the scope of deduplication is the whole queue, Spark first shuffles the bodies by their deduplication
-        ids. A join with more than FEW stored messages may shuffle bodies once more.
+        Spark shuffles bodies to the lanes of their groups. If the scope of deduplication is the whole queue, Spark
+        first shuffles the bodies by their deduplication ids. A join with more than FEW stored messages may shuffle
+        bodies once more. Twin of `verbs.sending.Sender`.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -275,8 +274,8 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # Read the clock after the count of sends. In the other order, a process that pauses between the two
-                # could send at an instant before the last send.
+                # Read the clock after the count of sends. Otherwise a process that pauses between the two could send at
+                # an instant before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -368,7 +367,7 @@ class BulkSender:
         count, segments = self._store.listings.newest().sent(first, last)
 
         def messages() -> DataFrame:
-            # Compare with a range of names. A predicate that names each segment would grow with the send.
+            # A predicate that names each segment would grow with the send.
             rows = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
             return rows.where(f"segment BETWEEN '{first}' AND '{last}'")
 
@@ -383,7 +382,7 @@ def _sequence_number(send: int, number_in_send: Column, lanes: int) -> Column:
     """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
 
     `number_in_send` is the number of a message in the send. The expression fails the task of a row beyond the bound,
-    because the row's sequence number would be one of the next send.
+    whose sequence number would be one of the next send.
     """
     from pyspark.sql import functions as F
 

@@ -70,9 +70,9 @@ def schema_of(frame: DataFrame) -> dict[str, Any]:
 def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
     """Return the frame with the types of a table's columns.
 
-    Columns that the table does not have are left out without an error (`rules.output_columns`). Spark adds the columns
-    that the frame lacks when it writes. In a column of `partitions`, a text that Delta would read back as null fails
-    its task. So does each binary value that is not null.
+    Columns that the table does not have are left out without an error. Spark adds the columns that the frame lacks when
+    it writes. In a column of `partitions`, a text that Delta would read back as null fails its task. So does each
+    binary value that is not null.
     """
     lower_partitions = {name.lower() for name in partitions}
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
@@ -87,8 +87,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
                 cast, plain(column["type"]), field["name"], is_partition=field["name"].lower() in lower_partitions
             )
             if _has_metadata(field):
-                # The metadata may ask for a length or an expression of the table that the column came from. A cast
-                # drops this metadata.
+                # The metadata may ask for a length or an expression of the column's earlier table. A cast drops the
+                # metadata.
                 cast = f"CAST({cast} AS {_sql(plain(column['type']))})"
         elif field["type"] == VOID:
             void_columns.append(value)
@@ -96,8 +96,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         if cast is not None and column is not None:
             columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
     for value in void_columns:
-        # A column of the type void holds only nulls and is left out. But its expression may raise, as assert_true does.
-        # So Spark still computes it in this filter.
+        # A column of the type void holds only nulls and is left out. But its expression may raise, as assert_true does,
+        # so this filter computes it.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
@@ -254,13 +254,13 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := decimal_of(source_type)) is not None:
-        # The decimal `wider` has as many places as 38 digits allow: with fewer places, Spark would round a float that
-        # has other digits.
+        # The decimal `wider` has as many places as 38 digits allow, so that Spark rounds no float that has other
+        # digits.
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # The check does not cast the float to a double. Spark would merge the casts of an integer to a float and on to
-        # a double into one exact cast.
+        # Do not cast the float to a double: Spark would merge the casts of an integer to a float and on to a double
+        # into one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"
@@ -289,8 +289,8 @@ def _decimal(double: str, to: str) -> str:
 
 
 def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
-    """Return the value as an instant of another type, and a condition that is true if the instant stays the same. The
-    two expressions use UTC, not the session's zone."""
+    """Return the value as an instant of another type, and a condition for an unchanged instant. Both use UTC, not the
+    session's zone."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
     # A day has 86,400 seconds, and an interval of seconds does not depend on time zones.
     seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"

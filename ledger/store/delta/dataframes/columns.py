@@ -17,8 +17,8 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages are joined with runs and sets by blocks of 2**BLOCK_SHIFT (1,024) ordinals of a segment, so that each row is
-#: compared with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
+#: Messages are joined with runs and sets by blocks of 2**BLOCK_SHIFT (1,024) ordinals, so that each row is compared
+#: with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
 BLOCK_SHIFT = 10
 #: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. A word has the bits of 64
 #: ordinals. After BLOCKS, WORD gives the column `word`: the number of the first word of the row in its block. The words

@@ -1,16 +1,14 @@
 """The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
-The rows that are written must be the rows that are acknowledged or counted. `evaluated_once` therefore computes rows
-once.
+`evaluated_once` computes rows once, so that the rows that are written are the rows that are acknowledged or counted.
 
 Spark raises an error for a file that is missing or corrupt, unless settings of the session tell it to skip such files.
-Delta's reader has no option that overrides these settings, and the session is the user's. Therefore, if the session has
-such a setting, `require_readable` reads the rows once more, in a session of our own that skips no file.
+If the session has such a setting, `require_readable` reads the rows once more, in a session of our own that skips no
+file.
 
 Within `stored_in_microseconds`, instants are stored in microseconds, whatever the session says. Spark's default is
 INT96. Many readers convert INT96 to nanoseconds in 64 bits, which overflow after the year 2262. From such a file,
-pyarrow reads the last second of the year 9999 as a day of 1816. Delta's writer has no option for the unit. Only the
-session has a setting.
+pyarrow reads the last second of the year 9999 as a day of 1816. Only the session has a setting for the unit.
 """
 
 from __future__ import annotations
@@ -66,11 +64,10 @@ def require_readable(
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
     """Yield the frame's rows, which are computed now and never again. Free the rows at the end.
 
-    A local checkpoint is used in place of `persist`, for two reasons. First, Spark looks up persisted rows by their
-    plan. Any later frame of an equal plan, also in the user's own reads, would get these rows, even after its source
-    changed. Second, Spark computes lost persisted rows again, perhaps with other values. Lost rows of a local
-    checkpoint are an error. If the user cached the frame, its rows are read from that cache, and the frame stays
-    cached.
+    The rows are kept by a local checkpoint, because `persist` has two faults. Any later frame of an equal plan, also in
+    the user's own reads, would get the persisted rows, even after its source changed. And Spark would compute lost rows
+    again, perhaps with other values. Lost rows of a local checkpoint are an error. If the user cached the frame, its
+    rows are read from that cache, and the frame stays cached.
     """
     kept = frame.localCheckpoint(eager=True)
     try:

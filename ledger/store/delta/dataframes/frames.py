@@ -119,8 +119,8 @@ class Frames:
     def of(self, table: pa.Table) -> DataFrame:
         """Return a user's Arrow table as a DataFrame.
 
-        A column of Arrow's type null becomes a column of texts, or is left out if its name asks for another type
-        (NO_TEXT).
+        A column of Arrow's type null becomes a column of texts. If its name asks for another type (NO_TEXT), it is left
+        out.
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
@@ -144,8 +144,8 @@ class Frames:
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
         """Evaluate receipt handles once, and return them with the actions that they ask for.
 
-        Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list) and a timeout or a column of
-        timeouts.
+        Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list), and timeouts (one, or a
+        column).
         """
         frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
         return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
@@ -172,8 +172,8 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from Spark's analysis, or from a row, such as a text that is not a
-        # number. The text of an error from a row may be deep in a Java trace. All these errors have the same form.
+        # The error comes from Spark's parser, from Spark's analysis, or from a row. All these errors have the same
+        # form, perhaps deep in a Java trace.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise

@@ -46,9 +46,8 @@ class HandleFrame:
         """Evaluate the handles once.
 
         A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
-        `outcomes` does not evaluate the frame again. The rows are in a checkpoint, not in Spark's cache. Spark would
-        serve cached rows to each later frame of an equal plan. If the ledger freed its cached rows, Spark would also
-        free rows that users cached themselves.
+        `outcomes` does not evaluate the frame again. The rows are in a checkpoint, not in Spark's cache, which would
+        serve them to each later frame of an equal plan.
         """
         read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)

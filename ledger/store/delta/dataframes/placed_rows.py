@@ -1,7 +1,6 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-Here `ordinal` is the number of a segment in the send, and `seq` is the number of a message in its segment. (In
-`state.listing` an ordinal is the `seq` of a message.)
+Here an `ordinal` is the number of a segment in the send, and a `seq` the number of a message in its segment.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: monotonically_increasing_id has the number of the row in its task, from 0, in the lower bits, and the task in the
-#: upper bits.
+#: The lower bits of monotonically_increasing_id are the number of the row in its task, from 0, and the upper bits the
+#: task.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 #: The columns of `messages` that a data file holds: all but the partition columns. Rows that are ready to be written
@@ -58,8 +57,7 @@ class Placed:
 
     `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
     each task fills one segment after the other.
-    `absent`: columns that are null in every row. Staged files do not have these columns, because writing them takes
-    time for each row.
+    `absent`: columns that are null in every row. Staged files do not have these columns.
     `require_same`: called after the write and before the commit. It raises if the written rows have another
     fingerprint than the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
@@ -104,8 +102,8 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
     that the DataFrame has."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
-    # A column that the DataFrame has is written even if all its values must be null. Spark does not compute, and so
-    # does not check, a column that it need not write.
+    # A column that the DataFrame has is written even if all its values must be null: Spark checks only the columns that
+    # it writes.
     not_given = {"sequence_number"} | {
         field.column for field in STORED if field.is_given and field.name not in frame_columns
     }
@@ -149,8 +147,8 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
     """Return the error of a failed send for a cause that the send knows; None for another cause.
 
-    The known causes: the send has too many segments, its rows were refused or could not be computed, or its disk is
-    full or fails. `place` is the place to which the send wrote.
+    The known causes: too many segments, rows that were refused or could not be computed, and a full or failing disk.
+    `place` is the place to which the send wrote.
     """
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)

@@ -28,7 +28,6 @@ class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
     #: Spark's write is also its commit, so the written rows cannot be compared with the counted rows before the commit.
-    #: Therefore a send that counts its rows before the write computes them once, and the executors keep them.
     compares_rows = False
 
     def __init__(self, store: DeltaStore) -> None:
@@ -38,7 +37,7 @@ class SparkAppend:
     def require_takes(queue: QueueRecord) -> None:
         """Raise InvalidParameterValue for a queue with the attribute MaximumMessages.
 
-        A write of Spark is also its commit, so the number of its rows is known only after the commit.
+        Spark's write is also its commit, so the number of rows is known only after the commit.
         """
         if is_bounded(queue):
             bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
@@ -58,7 +57,7 @@ class SparkAppend:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write and commit the rows with one append. Return False if the append lost.
 
-        The append can lose to another send under the transaction, to a change of the table, or because another ledger
+        The append can lose to another send under the transaction, to a change of the table, or to a ledger that
         replaced this one. Raises QueueDoesNotExist if the queue does not exist any more before the write.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
@@ -94,8 +93,8 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Tell whether the ledger is still the one in which the send began.
 
-        Spark's commit gets the next number after the version that Spark read. Another ledger may replace this one
-        between the read and the commit. Then the commit may lie in the new log under a number that nobody reads.
+        If another ledger replaced this one after Spark's read, Spark's commit may lie in the new log under a number
+        that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

@@ -72,7 +72,7 @@ class Staging:
         given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted meanwhile.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
-        allows it. If this process cannot tell whether files were published, they stay, and upkeep decides.
+        allows it. If this process cannot tell whether files were published, upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
@@ -85,7 +85,7 @@ class Staging:
                 raise
             if self._is_given_up(folder, clock):
                 return False
-            # Someone may have deleted the queue, or made it anew, while Spark wrote.
+            # Somebody may have deleted the queue while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
                 operation = secrets.token_hex(8)
@@ -131,8 +131,7 @@ class Staging:
         """Write the rows with Spark's writer, and return the files.
 
         Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
-        other rows before it could partition them, which takes long. So each task fills one file after the other with
-        other rows.
+        other rows for that, so each task fills one file after the other with them.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -153,8 +152,8 @@ class Staging:
         """Tell whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
         given up.
 
-        Upkeep records that a folder is given up before it removes a file of the folder. Therefore the record exists by
-        now if a file is missing for this reason. A vacuum, too, may remove files that are old enough.
+        Upkeep records that a folder is given up before it removes a file of the folder. A vacuum, too, may remove files
+        that are old enough.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 

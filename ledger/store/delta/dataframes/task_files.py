@@ -1,8 +1,7 @@
 """The work of a bulk send's task: check bodies, and write files.
 
-Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a
-handful of passes over that buffer checks them all. An expression of Spark's would look at each body by itself. The
-batches are written to Parquet files without a conversion of their rows.
+Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a few
+passes over that buffer check them all. The batches are written to Parquet files without a conversion of their rows.
 
 **Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
 release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions
@@ -10,8 +9,8 @@ need.
 
 **A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
 publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
-own files, as far as the storage allows it. The files of an attempt that is killed, or whose answer Spark does not use,
-are left to upkeep.
+own files. If the attempt is killed or cannot remove them, or if Spark does not use its answer, upkeep removes the
+files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: The answer of a task, in Spark's DDL: one row of JSON, a list of its files, each a list of the values of Written.
+#: The answer of a task, in Spark's DDL: one row of JSON, which has a list of Written's values for each file.
 ANSWER = "files string"
 #: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
@@ -52,7 +51,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task. The driver finds the exception's text in the error that Spark raises on the driver."""
+    """Ends the task. The driver finds the exception's text in Spark's error."""
 
 
 class Written(NamedTuple):
@@ -404,8 +403,8 @@ class TaskFile:
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
         """Return a lowest or highest value of a column as Delta's log writes it.
 
-        A long text is cut. A highest text that is cut gets a last character that makes it greater than the whole text.
-        A highest text that cannot be made greater is not cut.
+        A long text is cut. A highest text that is cut ends in a character that makes it greater than the whole text. If
+        that is impossible, the highest text is not cut.
         """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
@@ -420,7 +419,7 @@ class TaskFile:
         return value if cut is None else value[:cut] + behind
 
     def abandon(self) -> None:
-        """Close what is open, without finishing an upload. Arrow would finish the upload when it frees its writer."""
+        """Close what is open, without finishing an upload."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
         for output in (self._writer, self._sink):
@@ -450,7 +449,7 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
     """Return the paths in a column that get a dictionary, by the column's values in the first row group.
 
-    A dictionary pays only where values repeat. Names and types of attributes always get one.
+    A column gets a dictionary if its values repeat. Names and types of attributes always get one.
     """
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
@@ -463,8 +462,7 @@ def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[st
 def _numbers(values: Any) -> pa.Array:
     """Return Numpy's whole numbers as an Arrow array.
 
-    `pa.array` would import pandas, which makes the first send of a new worker slower
-    (docs/explanation/cost-of-a-send.md).
+    `pa.array` would import pandas, and slow the first send of a new worker (docs/explanation/cost-of-a-send.md).
     """
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 

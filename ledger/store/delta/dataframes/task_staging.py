@@ -1,8 +1,8 @@
 """Bulk sends whose tasks write the files in their Python workers.
 
 With small bodies such a send takes about as much processor time as a plain append of the same rows. With Spark's writer
-a send takes two to three times as much, because Spark's expressions check, number and stamp each row by itself.
-`task_files` does this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the measurements.
+a send takes two to three times as much: Spark's expressions check, number and stamp each row by itself. `task_files`
+does this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the measurements.
 
 Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
 
@@ -10,10 +10,10 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not write an earlier send's files in Python. Such executors have no Python or
-  another version of it, lack pyarrow (or obstore, for an object store), have too little memory, or cannot write to the
-  object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this send.
-  If Spark's writer succeeds, it writes the files of the application's later sends, too, without another try.
+- an application whose executors could not write an earlier send's files in Python. Such executors lack the driver's
+  version of Python, or pyarrow (or obstore, for an object store). Or they have too little memory, or cannot write to
+  the object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this
+  send. If Spark's writer succeeds, it also writes the files of the application's later sends.
 """
 
 from __future__ import annotations
@@ -69,13 +69,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. With a larger
-#: bound, batches of large bodies would take more memory than an executor has beside its JVM. Spark's own default is 64
-#: MB.
+#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. Larger batches
+#: could take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`: they have no Python or another version of it, too
-#: little memory, or a package that is missing or too old.
+#: Matches the errors of executors that cannot run `task_files`: they lack the right version of Python or of a package,
+#: or memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -190,8 +189,8 @@ class TaskStaging:
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Call this after Spark's writer has written rows that tasks could not write. If tasks and Spark's writer both
-        fail, the cause may be a user's own function (UDF) that raises an error with the same text.
+        Call this only after Spark's writer has written these rows. If it fails, too, the cause may be a user's function
+        (UDF).
         """
         unable_applications.add(self._application)
         log.warning(
@@ -217,8 +216,8 @@ class TaskStaging:
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark merges two `coalesce` calls that follow each other. The merge would drop the user's call, which may keep the
-    rows in one task and so in their order. A column that is not deterministic keeps the user's call and ours apart.
+    Spark merges two `coalesce` calls that follow each other, which would drop the user's call, and perhaps the rows'
+    order. A column that is not deterministic keeps the user's call and ours apart.
     """
     from pyspark.sql import functions as F
 

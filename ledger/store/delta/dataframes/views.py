@@ -35,7 +35,7 @@ def open_view(
     version: int | None = None,
     timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """Return a view as a DataFrame: at `now`, or as it was at a version of the table `visibility`, or at an instant."""
+    """Return a view as a DataFrame: at `now`, at a version of the table `visibility`, or at an earlier instant."""
     table_names = tables_of(name)
     at = moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()

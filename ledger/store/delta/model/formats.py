@@ -1,9 +1,9 @@
 """Formats: the layout of each table, and whether this release may use it.
 
 Each table has a format number, in its property FORMAT. The table's description has the format that a release must know
-to use the table. Release 0.1.0 writes format 1 of every table. A test compares the columns, partitions and properties
-of each table with those of its format. A release that changes them must raise the number in the property. If earlier
-releases would fail on the new layout or misread it, that release must also raise the number in the description.
+to use the table. Release 0.1.0 writes format 1 of every table. A release that changes the columns, partitions or
+properties of a table must raise the number in the property. (A test compares these.) If earlier releases would fail on
+the new layout or misread it, that release must also raise the number in the description.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return for each place on the axis the index of the run that has it, or ABSENT for a place in no run."""
+        """Return for each place on the axis the index of its run, or ABSENT for a place in no run."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
@@ -117,11 +117,11 @@ class Runs:
         """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
 
         Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, from
-        `start` to before `stop`, and their first and last places both grow. These runs, clipped to the query, are the
-        covered pieces. A gap may be before each covered piece: it begins where the piece before it ends, or where the
-        query begins. Another gap may be behind the last piece. Therefore a query gets one entry for its first gap, and
-        two entries for each covered piece: the piece, and the gap behind it. Empty gaps, whose first is beyond their
-        last, are dropped. The queries may overlap one another, and be in any order.
+        `start` to before `stop`. These runs, clipped to the query, are the covered pieces. A gap may be before each
+        covered piece: it begins where the piece before it ends, or where the query begins. Another gap may be behind
+        the last piece. Therefore a query gets one entry for its first gap, and two entries for each covered piece: the
+        piece, and the gap behind it. Empty gaps, whose first is beyond their last, are dropped. The queries may overlap
+        one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
@@ -154,10 +154,9 @@ class Runs:
     def paint(self, replacement: Runs) -> Runs:
         """Return these runs with `replacement` laid on top of them, and neighbours of the same code joined.
 
-        Why it holds: the runs are cut at the borders of `replacement`, so every piece of a run is either inside
-        `replacement` or outside it. The pieces outside stay and those inside are replaced, so the result is disjoint
-        again. The result is also canonical: neighbours of one code are always one run. Therefore equal states have
-        equal runs, whatever changes led to them.
+        Why it holds: the runs are cut at the borders of `replacement`, so every piece is either inside `replacement` or
+        outside. The pieces outside stay and those inside are replaced, so the result is disjoint again. Neighbours of
+        one code are always one run. Therefore equal states have equal runs, whatever changes led to them.
         """
         joined = self.joined()
         if not len(replacement):

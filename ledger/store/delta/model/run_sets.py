@@ -1,15 +1,15 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
 A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
-that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. The rows of a state
-are canonical: equal states are equal rows. A change touches only rows in its blocks, and in the blocks where the runs
-that it cuts or joins begin or end. All code is vectorized.
+that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. Equal states are
+equal rows. A change touches only rows in its blocks, and in the blocks where the runs that it cuts or joins begin or
+end. All code is vectorized.
 
 **The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
 of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
 one block that share a record are a *group*. A group is one row with bits if it has more than MOST_RUNS runs, and at
-most WORDS_A_RUN words (see below) for each run. Otherwise each of its runs is a row. Therefore a few runs that are
-scattered over many words stay rows of their own. A state never has more than WORDS_A_RUN words for each of its runs.
+most WORDS_A_RUN words (see below) for each run. Otherwise each of its runs is a row, so a few runs that are scattered
+over many words stay rows. A state never has more than WORDS_A_RUN words for each of its runs.
 
 **The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
 first word of a row has the row's first message, and the last word has the row's last message.
@@ -41,10 +41,10 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order. A row without bits is about all messages of its run, a row with bits about those with a bit.
+    """Rows, in any order.
 
-    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size 0. Rows that are
-    derived from the same rows share `words`.
+    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size
+    0. Rows that are derived from the same rows share `words`.
     """
 
     begin: np.ndarray
@@ -140,8 +140,8 @@ def rows_of(runs: Runs) -> SetRows:
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # The runs are sorted by place, and the last value that is assigned stays. Therefore the reversed order gives a
-    # group's first run, and the sorted order its last run.
+    # The runs are sorted, and the last value that is assigned stays. So the reversed order gives a group's first run,
+    # and the sorted order its last run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -171,10 +171,9 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
 
     Why it holds: a row, old or new, is about runs of one group, or about one run. Some runs are only in one of the two
     states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay: their
-    runs are in both states. No two rows of one state are about the same message, so no two of them begin at one place.
-    Therefore rows are compared by the place where they begin, and no two edits have one key. A row that is not compared
-    has its first message in both states, in a group that is not compared. Therefore no new row of a compared group
-    begins at this message.
+    runs are in both states. No two rows of one state begin at one place. Therefore rows are compared by the place where
+    they begin, and no two edits have one key. A row that is not compared has its first message in both states, in a
+    group that is not compared. Therefore no new row of a compared group begins at this message.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -212,7 +211,7 @@ class _Groups:
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
         #: `_keys` has the sorted keys of the groups. If there are few possible keys, `_keys` is None, and `_there` says
-        #: for each possible key whether a group has it.
+        #: for each of them whether a group has it.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
@@ -267,7 +266,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
     """Return how many runs are the same at the beginning of both, and how many of the others at the end.
 
-    Most changes touch a small part of the runs, so most runs need no search.
+    These runs need no search.
     """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
@@ -282,8 +281,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the number of each run's group, by its block and its code, and a bound: the numbers are from 0 to below
-    it.
+    """Return the number of each run's group, by its block and its code, and a bound that is above all numbers.
 
     Some numbers may have no run. `block` is sorted, the lowest first.
     """

@@ -155,14 +155,12 @@ class Table(TableSpec):
 
     @property
     def description(self) -> str:
-        """Return the table's description, which has the format to know. Both engines can write and read a
-        description."""
+        """Return the table's description, which has the format to know."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return Delta's table properties of a new table. Every reader and both engines support what these properties
-        require."""
+        """Return Delta's table properties of a new table."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",

@@ -45,7 +45,7 @@ class Where:
     def bounded(self) -> Where:
         """Return this filter, or a wider one with a shorter predicate if this filter names too much.
 
-        Planning a predicate takes a stack that grows with the predicate, and processes have died of an overflow.
+        The stack for planning a predicate grows with the predicate, and may overflow.
         """
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(alternative.get("segment", ())) for alternative in alternatives)
