@@ -246,8 +246,9 @@ class ContentionOutlastedRetries(LedgerError):
     def __init__(self, verb: str, attempts: int, seconds: float) -> None:
         self.verb, self.attempts, self.seconds = verb, attempts, seconds
         super().__init__(
-            f"{verb} lost to other writers {attempts} times in {seconds:.1f} s and changed nothing; call it again, or "
-            "give the queue more lanes (attribute Lanes) or the ledger more attempts (setting maximum_attempts)"
+            f"{verb} lost to other writers {attempts} times in {seconds:.1f} s. The step that lost changed nothing. "
+            "Call it again, or give the queue more lanes (attribute Lanes) or the ledger more attempts (setting "
+            "maximum_attempts)"
         )
 
 
@@ -340,8 +341,8 @@ class StorageFailed(LedgerError):
 
     def _nothing_changed(self) -> str:
         return (
-            "Nothing was changed; call again once the storage is right (free space, permission to write, a whole "
-            "Delta log)"
+            "The step that failed changed nothing; call again once the storage is right (free space, permission to "
+            "write, a whole Delta log)"
         )
 
 
@@ -364,7 +365,7 @@ class TableAltered(StorageFailed):
         return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
 
     def _nothing_changed(self) -> str:
-        return "Nothing was changed; the call fails alike until the table is as it was"
+        return "The step that failed changed nothing; the call fails alike until the table is as it was"
 
 
 class LedgerDamaged(LedgerError):

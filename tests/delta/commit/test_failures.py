@@ -48,7 +48,7 @@ def damage(log):
 
 
 def test_on_a_full_disk_a_send_says_that_nothing_was_sent(queue, root):
-    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+    with full_disk(), pytest.raises(StorageFailed, match="changed nothing") as failed:
         queue.send("d")
     assert (failed.value.place, failed.value.verb, failed.value.unknown) == (f"{root}/messages", "send", False)
     assert queue.counts().visible == 3
@@ -57,7 +57,7 @@ def test_on_a_full_disk_a_send_says_that_nothing_was_sent(queue, root):
 
 
 def test_on_a_full_disk_a_receive_says_that_nothing_was_granted(queue, root):
-    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+    with full_disk(), pytest.raises(StorageFailed, match="changed nothing") as failed:
         queue.receive()
     assert (failed.value.place, failed.value.verb, failed.value.unknown) == (f"{root}/visibility", "receive", False)
     assert queue.counts().visible == 3
@@ -165,13 +165,13 @@ def test_a_lock_file_that_cannot_be_opened_is_named(queue, root):
     gate = Path(root) / "_locks" / "visibility.gate"
     gate.unlink()
     gate.mkdir()
-    with pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+    with pytest.raises(StorageFailed, match="changed nothing") as failed:
         queue.receive()
     assert failed.value.place == str(gate)
 
 
 def test_a_place_that_takes_no_file_is_named_by_the_clock_that_is_read_there(tmp_path):
-    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+    with full_disk(), pytest.raises(StorageFailed, match="changed nothing") as failed:
         probe(tmp_path / "_locks")()
     assert failed.value.place == str(tmp_path / "_locks")
 

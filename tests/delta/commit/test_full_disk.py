@@ -59,7 +59,7 @@ def test_a_send_that_meets_a_full_disk_is_an_error_of_the_storage(spark, tmp_pat
     frame = large(spark.range(ROWS).coalesce(1), "body").select("body")
     with (
         full(spark),
-        pytest.raises(StorageFailed, match=r"messages.*failed in send: File too large. Nothing was changed"),
+        pytest.raises(StorageFailed, match=r"messages.*failed in send: File too large. The step .* changed nothing"),
     ):
         queue.send(frame)
     assert queue.counts().stored == 0

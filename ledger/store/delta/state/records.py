@@ -28,8 +28,9 @@ _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
-#: Up to this many stored records are indexed by receipt. If there are more, each receipt is searched for in the column.
-MOST_INDEXED = 20_000
+#: So many receipts are searched for in the column of receipts, one by one. Then up to MOST_INDEXED stored records are
+#: indexed by receipt. To index them takes as long as some 40 searches, and most decisions are about few receipts.
+SEARCHES, MOST_INDEXED = 30, 20_000
 
 
 class Records:
@@ -43,8 +44,9 @@ class Records:
         self._read: list[Record | None] = []
         #: The stored records, which are read as objects on demand. They have the first codes.
         self._stored = _NOTHING
-        #: By receipt, the codes of the stored records; None until the first search.
+        #: By receipt, the codes of the stored records; None as long as there were few searches.
         self._by_receipt: dict[str | None, list[int]] | None = None
+        self._searches = 0
         #: Answers about fields of the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
         #: The fields of the records that are not stored, and the number of all records when the fields were collected.
@@ -158,7 +160,8 @@ class Records:
 
     def _stored_with_receipt(self, receipt_id: str | None) -> list[int]:
         column = self._stored["receipt_id"]
-        if len(column) > MOST_INDEXED:
+        self._searches += 1
+        if self._searches <= SEARCHES or len(column) > MOST_INDEXED:
             same = pc.is_null(column) if receipt_id is None else pc.equal(column, receipt_id)
             codes: list[int] = np.flatnonzero(pc.fill_null(same, False).to_numpy()).tolist()
             return codes
