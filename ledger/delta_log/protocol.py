@@ -134,8 +134,8 @@ class DeltaTables(Protocol):
         """Return the table's description and properties."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Commit further properties. Raises Conflict if the table has all of them already, and mostly if another writer
-        commits meanwhile."""
+        """Commit further properties. Raises Conflict if the table has all of them already. May raise Conflict, too, if
+        another writer commits meanwhile."""
 
     # --- reads
 
@@ -243,15 +243,15 @@ class DeltaTables(Protocol):
         newer one in memory.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or have the
-        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are not
-        checked. `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the
+        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are
+        committed without this check. `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the
         commit may not follow it. If only a statement could make the commit, and `still_valid` is given, NotDirect is
         raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         """Commit transactions without rows. Raises Conflict if the first one may not be committed next (see
-        `add_rows`). The others are not checked."""
+        `add_rows`). The others are committed without this check."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
@@ -266,8 +266,8 @@ class DeltaTables(Protocol):
 
         Only rows that share an ordinal change (see `spec.Ordinals`).
 
-        `growing`: for frequent calls, while the partitions get more files. Fewer files are then joined again: a smaller
-        size is large enough.
+        `growing`: for frequent calls, while the partitions get more files. Files of a smaller size then count as large,
+        and stay as they are.
         """
 
     def vacuum(self, table: str) -> None:
