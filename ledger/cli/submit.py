@@ -43,7 +43,7 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # Replace this process by spark-submit, so that a signal to this process reaches the script.
+    # Replace this process, so that a signal to this process reaches the script.
     os.execvpe(command[0], command, environment)
 
 
@@ -51,8 +51,7 @@ def _require_queue(arguments: tuple[str, ...]) -> None:
     """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
 
     Leave the check to the job if an option comes before ROOT or QUEUE, or if the ledger cannot be opened for another
-    reason. Leave it to the job also if ROOT has a colon, as a URI has, because the storage's keys may be in Spark's
-    configuration.
+    reason. Leave it to the job also if ROOT is a URI: the storage's keys may be in Spark's configuration.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger
