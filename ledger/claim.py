@@ -58,11 +58,10 @@ class Claim(Settling):
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
       claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found: the
-      grant's version or a greater one.
+      grant's or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
-    - `grant`, `access` and `endings` are for tools and tests. `grant` is what the store granted (None when empty).
-      `access` leads to the store. `endings` has the messages that this object, or its queue object, deleted or
-      released.
+    - `grant`, `access` and `endings` are for tools and tests: what the store granted (None when empty), the way to the
+      store, and the messages that were deleted or released through this object or the queue object that made it.
     """
 
     def __init__(
@@ -130,9 +129,9 @@ class Claim(Settling):
     def held(self) -> int:
         """How many messages are still held, as far as this object knows.
 
-        Messages that this object, or its queue object, deleted or released do not count. After `release`, `delete`,
-        `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks no table. So the number does not
-        change when `deadline` passes: then `check` raises LeaseLost.
+        Messages that were deleted or released through this object, or through the queue object that made it, do not
+        count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks
+        no table: it does not change when `deadline` passes.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
@@ -216,9 +215,10 @@ class Claim(Settling):
         """Acknowledge the claim's messages, in one commit. Safe to retry.
 
         Released messages stay released. On a standard queue a message whose deadline has passed is acknowledged, too,
-        unless somebody has received it since (V10). A session of Spark may ignore missing or corrupt files
-        (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the call
-        first reads the claim once more.
+        unless somebody has received it since (V10).
+
+        A session of Spark may ignore missing or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles).
+        If `dataframe` was used in such a session, the call first reads the claim once more.
 
         Raises:
             LeaseLost: No message could be acknowledged. Others hold, released or deleted those that this object had not
@@ -283,11 +283,10 @@ class Claim(Settling):
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
                 If rows carry ids, they must be about exactly the messages that did not fail. Otherwise the call is
-                refused. Rows without ids cannot be checked: all messages that are not named are acknowledged. A
-                DataFrame of failed messages is then refused, because it is computed apart from the rows. The views
-                `receipts` and `dead_letters` show the reasons of such a column. There is an event for each of the 100
-                most frequent reasons. Hidden messages leave the claim: no heartbeat extends them. Until they become
-                visible, their handles still change them.
+                refused. If rows carry no ids, all messages that are not named are acknowledged, and a DataFrame of
+                failed messages is refused. The views `receipts` and `dead_letters` show the reasons of such a column.
+                There is an event for each of the 100 most frequent reasons. No heartbeat extends hidden messages. Until
+                they become visible, their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
                 "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
                 the table with wider types. Types decide, not values: the double 7.0 makes a bigint column double. To
@@ -439,6 +438,7 @@ class ReceiveAttempt:
         """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
 
         The `last` poll returns an empty claim in place of None.
+
         Raises:
             OverLimit: The quota is used up, and the receive does not wait.
             InvalidParameterValue: The attempt holds a claim with more messages than the receive asks for.

@@ -1,8 +1,7 @@
 """A client of Delta Lake that commits to tables mostly without an engine.
 
 The client knows Delta and nothing of queues. The code that uses it (the *caller*) describes each table by a
-`spec.TableSpec` and calls the methods of `protocol.DeltaTables`, the contract. `by_delta_rs.DeltaRsTables` and
-`by_spark.SparkTables` implement it.
+`spec.TableSpec` and calls the methods of `protocol.DeltaTables`, the contract.
 
 **Why it exists.** A commit of one row takes 40 ms by a statement of delta-rs 1.6.6, and 1 s by a statement of Spark 4.2
 with Delta 4.4. A commit that the client makes itself takes 4 ms (measured with both of 2 cores busy).
@@ -10,7 +9,7 @@ with Delta 4.4. A commit that the client makes itself takes 4 ms (measured with 
 What it does
 ============
 
-**The operations.**
+The methods of the contract:
 
 | operation | method |
 |---|---|
@@ -27,20 +26,19 @@ What it does
 | survive a power cut | `make_durable` |
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
-Two things happen without a call: a commit makes a checkpoint when one is due (`maintenance`), and `paths` counts the
-commits of edits and appends. `DeltaRsTables` also has `stage` and `stage_folder`, which prepare a folder into which
-Spark writes files. Its `publish` adds these files to the table in one commit.
+Without a call, a commit makes a checkpoint when one is due (`maintenance`). `DeltaRsTables` also has `stage` and
+`stage_folder`, which prepare a folder into which Spark writes files. Its `publish` adds these files to the table in one
+commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, at the next read after a minute, and if the
 client cannot follow the log (`replay` says when). Otherwise the client reads each new entry itself. It understands
 `add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file is added
 twice. It reads data files with Arrow.
 
-**What it writes.** Data files (Parquet), and entries of the log with `commitInfo`, `txn`, `add`, `remove` and, for
-properties or columns, `metaData`. Engines make the checkpoints, and the first entry of a table. On a local path the
-client itself puts into the log the checkpoints after its own commits, and the first entry that delta-rs has made. The
-client looks at version N, and makes the entry of version N + 1 if there is none. If another writer was first, the
-client looks at the newest version. If the decision still holds, the client tries the version after that.
+**What it writes.** Data files (Parquet), and entries of the log. Engines make the checkpoints, and the first entry of a
+table. On a local path, the client itself puts into the log what delta-rs has made. The client looks at version N, and
+makes the entry of version N + 1 if there is none. If another writer was first, the client looks at the newest version.
+If the decision still holds, the client tries the version after that.
 
 - `log.LogWriter.land` has the loop for direct commits. On a local path, delta-rs runs a MERGE on a copy of the log,
   unless the table is altered. Then `land` commits the actions of that MERGE.
@@ -70,10 +68,9 @@ The client commits rows without a statement only to tables of reader version 1 a
 columns of their spec. These tables have no constraints, and no columns that may not be null, or that have metadata (an
 invariant, a generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`,
 or a `delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
-(`replay.require_plain`). Statements of the engine commit rows to an altered table. (`delta_rs_commits.require_plain`
-says in which altered tables files of Spark may be published.) If a statement cannot check an assumption of the commit,
-the client raises NotDirect. If the engine refuses the table as well, the error names the alteration, and how to undo it
-(`alterations`).
+(`replay.require_plain`). Statements of the engine commit rows to an altered table. If a statement cannot check an
+assumption of the commit, the client raises NotDirect. If the engine refuses the table as well, the error names the
+alteration, and how to undo it (`alterations`).
 
 With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
 (`statements`), and an append for new rows. Joins, deletes, marks and published files are committed as without it.
@@ -91,15 +88,15 @@ What it never does
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`. Other writers of Delta do the same.
   2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless a new listing shows
-     that the log goes on. If version N exists again after the removal, the method restores version N + 1.
+     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless a listing shows that
+     the log goes on. If version N then exists again, the method restores version N + 1.
   3. `local_commits.put_next` does the same, but only checks whether version N exists.
 
   `delta_rs_commits.remove_log` removes the log of a staging folder, which is not one of the caller's tables.
 - It never reads an empty or torn entry as a commit (`history`).
 - It never guesses what an unknown action means. The engine replays the log instead.
-- It writes no `.crc` files of a table's versions. Delta's protocol makes them optional, and each costs a commit one
-  more file. Only `delta_rs_commits.begin_log` writes one, for a staging folder that Spark alone reads.
+- It writes no `.crc` files of a table's versions, which are optional. (`delta_rs_commits.begin_log` writes one, for a
+  staging folder that Spark alone reads.)
 
 Metadata of a commit
 ====================
@@ -137,9 +134,9 @@ How it is tested
 ================
 
 tests/delta_log has its own small reader and writer of Delta's protocol, without code of this package. The tests compare
-each kind of commit with what this reader and writer read and write. Four readers (the tests' own, delta-rs, DuckDB,
-Spark) return the same cells after random programs, after 200 verbs of a ledger, and after commits of others. MERGE,
-DELETE and OPTIMIZE of delta-rs and of Spark give the same rows as the client's commits.
+each kind of commit with them. Four readers (the tests' own, delta-rs, DuckDB, Spark) return the same cells after random
+programs, after 200 verbs of a ledger, and after commits of others. MERGE, DELETE and OPTIMIZE of both engines give the
+same rows as the client's commits.
 
 Modules
 =======

@@ -263,7 +263,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole (None, an entry that is gone, does). To parse all
+    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.) To parse all
     entries of a long log takes minutes."""
     if content is None:
         return True
@@ -347,9 +347,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a checkpoint of at most `version` whose end can be read. Return the one that
-    `_last_checkpoint` names (if it is one file), or else the newest one. If there is none, return the version before
-    the first entry."""
+    """Return the version of a checkpoint whose end can be read, at most `version`. The one that `_last_checkpoint`
+    names comes first (if it is one file), then the newest one. If there is none, return the version before the first
+    entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted

@@ -2,8 +2,8 @@
 
 **An entry** is one JSON file. Most writers make it appear whole: they link a finished file, rename one, or put it in
 one request. With such writers, an entry that is empty or torn is not a commit in progress. Either a power cut came
-before the disk had all of the commit, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
-that changes nothing. Some log stores write in place, and a network file system may show a file without its bytes for a
+before the disk had all of the commit, or a copy was cut short. (Both engines read an empty entry as a commit that
+changes nothing.) Some log stores write in place, and a network file system may show a file without its bytes for a
 moment. Therefore `require_whole` reads a flawed entry again for a second.
 
 In the ledger's own tables, each entry needs a `commitInfo`, by which a process finds its own commits. Delta's protocol
@@ -16,9 +16,9 @@ unless that version is really gone.
 
 **Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
 place. The new log may have the same file names with other content. Therefore a process remembers a version with its
-`LogEntry`, the digest of the file. A commit names files of its own, or has a random id. Therefore only a copy of the
-same log has a file with this digest. If the log is another one, all that a process remembers of the tables is about the
-old log. `Generations` counts these replacements. Data in memory is kept under the generation in which it was read.
+`LogEntry`, the digest of the file. A commit names files of its own, or has a random id. So only a copy of the same log
+has a file with this digest. `Generations` counts the replacements. Data in memory is kept under the generation in which
+it was read.
 
 **History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. This module takes the version of
 each commit from the name of its file.

@@ -84,7 +84,7 @@ def commit_files(
 
     Raises:
         Conflict: `still_valid` raises it, others changed the table's metadata or protocol in the meantime, or others
-        committed REBASES times. Or the log was cut, or replaced (LogReplaced).
+            committed REBASES times. Or the log was cut, or replaced (LogReplaced).
         DeltaError, OSError: The storage fails.
     """
     added_files = list(added)
@@ -220,8 +220,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the files that make up a version: the newest whole checkpoint before it, and later
-    entries."""
+    """Return the names of a version's files: the newest whole checkpoint before it, and later entries up to it."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -355,8 +354,8 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log has links to the log files that make up a version of the table
-    (None: the newest one), and to all later ones."""
+    """Return a context with a temporary folder. Its log has links to the log files that make up a version (None: the
+    newest one), and to later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):

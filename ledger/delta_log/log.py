@@ -1,13 +1,13 @@
 """Direct commits: the client itself writes rows into new files, and makes the entry of the log that names the files.
 
-`LogWriter.land` has the one loop that makes such commits. (The loop also commits the actions of a MERGE that delta-rs
-ran on a copy of the log.) `DirectTable` reads rows, and commits edits and appends. An append adds files. Edits replace
-files of the partitions that they touch. `join` commits joined files through the same loop.
+`LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends. An
+append adds files. Edits replace files of the partitions that they touch. `join` commits joined files through the same
+loop.
 
 A direct commit saves the engine's query. An append by this module takes 3 ms. An append by delta-rs takes 12 ms, or 30
-ms once the table has some hundred files (per commit, both of 2 cores busy). On an object store delta-rs makes some ten
-requests to commit edits. For a commit of one new file on a version that was just read, this module makes 3: it puts the
-file, puts the entry, and reads the entry of the version before.
+ms once the table has some hundred files (per commit, both of 2 cores busy). On an object store, delta-rs makes some ten
+requests to commit edits. A direct commit of one new file makes 3: it puts the file, puts the entry, and reads the entry
+of the version before.
 
 An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
 If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
@@ -82,8 +82,8 @@ class RemovedFile(NamedTuple):
 class NewCommit(NamedTuple):
     """What a commit adds, removes and carries, and its metadata.
 
-    `is_change`: the commit adds or removes rows, and not only files. `with_statistics`: the log gets each new file's
-    smallest and greatest value of the columns `TableSpec.statistics`.
+    `is_change`: the commit changes rows, and not only files. `with_statistics`: the log gets each new file's smallest
+    and greatest value of the columns `TableSpec.statistics`.
     """
 
     operation: str
@@ -100,8 +100,8 @@ class NewCommit(NamedTuple):
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. The client cannot write such a file again: a look-up of its
-    content raises Conflict."""
+    """The paths of files that an engine has written. To look up a content raises Conflict: the client cannot write such
+    a file again."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -197,8 +197,8 @@ class LogWriter:
     ) -> int:
         """Commit a decision of the caller, and return the version.
 
-        `still_valid` looks at a version, and the commit becomes the next version. If another writer is first,
-        `still_valid` looks at the newest version.
+        `still_valid` looks at a version, and the commit becomes the next one. If another writer is first, `still_valid`
+        looks at the newest version.
 
         Args:
             commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
@@ -267,7 +267,7 @@ class LogWriter:
     def _write_with_late_metadata(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
         """Write the files that a commit is to name, and return them with the commit's late metadata.
 
-        On an object store, each request takes time. There the late metadata is looked up while the files are written.
+        Elsewhere than on a local path, each request takes time. There the late metadata is looked up meanwhile.
         """
         if isinstance(self._stored, LocalFiles) or commit.late is nothing_late:
             return self._write(commit), commit.late()
@@ -298,8 +298,8 @@ class LogWriter:
                 # checked.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, the entry may exist already, with this very content. Then the
-                # commit has landed. A second entry could add files again that others have joined since.
+                # If an object store's answer was lost, the entry may exist already, with this very content: the commit
+                # has landed. A second entry could add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -433,8 +433,8 @@ class DirectTable:
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why rows are not committed directly to the newest version: the reason and its words. Return None if
-        they are."""
+        """Return why rows are not committed directly to the newest version, as a reason and its words; None: they
+        are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -628,7 +628,7 @@ class DirectTable:
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether every named partition is touched (None: the names are not known). Then `merge` looks only for
-    commits of others to touched partitions."""
+    commits to touched partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

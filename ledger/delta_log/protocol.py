@@ -243,10 +243,11 @@ class DeltaTables(Protocol):
         newer one in memory.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or have the
-        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are
-        committed without this check. `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the
-        commit may not follow it. If only a statement could make the commit, and `still_valid` is given, NotDirect is
-        raised.
+        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are committed
+        without this check.
+
+        `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the commit
+        may not follow it. If `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:

@@ -1,10 +1,10 @@
 """The files of a table, by partition, as its log lists them.
 
 The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which
-takes a tenth of a millisecond. A replay by delta-rs takes 5 ms and more. Spark runs a job for it. The engine replays
-the log again at the next read after a minute, and if the client does not understand an entry. On a local path the
-engine does so, too, if the entry that the client read last is gone or changed. A replay begins with a listing of the
-log. Therefore this module also calls a replay a *listing*.
+takes a tenth of a millisecond. A replay by delta-rs takes 5 ms and more. The engine replays the log again at the next
+read after a minute, and if the client does not understand an entry. On a local path the engine does so, too, if the
+entry that the client read last is gone or changed. A replay begins with a listing of the log. Therefore this module
+also calls a replay a *listing*.
 
 **Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
 engine that loads the table can find the version that an application committed last, and each further commit makes this
@@ -49,8 +49,7 @@ class Last(NamedTuple):
 class TransactionsSeen:
     """The transactions in the commits after a listing of the log, up to one version.
 
-    A version whose commit carries transactions gets a new object. All objects share the engine's answers until the log
-    is listed again.
+    A version whose commit carries transactions gets a new object. All objects share the engine's answers.
     """
 
     def __init__(self, listed: int = 0) -> None:
@@ -276,8 +275,8 @@ class LogFollower:
 
         The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. It also lists
         the log if a replaced log of the ledger was found, if the client cannot follow the log any further, and if the
-        caller asks for a `listing`. If files have stamps, the returned version still existed unchanged during this call
-        (unless its entry is not known).
+        caller asks for a `listing`. If files have stamps (see `Storage.stamp`), the returned version still existed
+        unchanged during this call, unless its entry is not known.
         """
         while True:
             seen = self._seen
@@ -347,8 +346,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. If the storage has no stamps, or the
-        version's entry is not known, its existence is not checked."""
+        """Return what was seen, if its version still exists unchanged; else None. This is not checked if the storage
+        has no stamps, or the version's entry is not known."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
