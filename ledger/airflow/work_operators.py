@@ -35,8 +35,8 @@ class LedgerWorkOperator(LedgerOperator):
     `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of the messages that failed;
-    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. They are in
-      the table once, wherever a worker dies. `reason` may name a column of the rows, which then also need a column
+    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The rows are
+      in the table once, wherever a worker dies. `reason` may name a column of the rows, which then also need a column
       message_id. If a row has a value in this column, its message failed, and the row is not written.
 
     Failed messages are hidden for `hide_failed` seconds. Then they can be received again, as the queue's RedrivePolicy

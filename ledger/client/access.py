@@ -53,8 +53,8 @@ class Access:
         return record
 
     def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
-        """Return a context in which Spark's jobs name the verb, the queue and the receipt. Without Spark it does
-        nothing."""
+        """Return a context in which Spark's jobs name the verb, the queue and the receipt. (Without Spark, the context
+        does nothing.)"""
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:

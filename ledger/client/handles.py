@@ -1,8 +1,8 @@
 """Receipt handles in lists and tables, as actions for the store.
 
 A request (HandleRequest) is what a call asks for one handle; parameters that hold requests are named `wishes`. An
-action asks the store to change messages of one receipt. The store answers each action with outcomes of runs, and this
-module makes one outcome for each handle of them.
+action asks the store to change messages of one receipt. The store answers each action with outcomes of runs. From these
+outcomes this module makes one for each handle.
 """
 
 from __future__ import annotations

@@ -138,9 +138,8 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there are. If a source queue was deleted, its task
-    becomes FAILED instead.
-    """
+    """Take a step of every abandoned task, and return how many there are. The task of a deleted queue becomes
+    FAILED."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

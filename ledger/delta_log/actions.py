@@ -26,10 +26,7 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit, with the `parameters` of its operation.
-
-    A random `txnId` makes each entry unique.
-    """
+    """Return the `commitInfo` of a commit. A random `txnId` makes each entry unique."""
     info = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
     return {"commitInfo": {**info, "txnId": secrets.token_hex(16), "userMetadata": json.dumps(metadata)}}
 

@@ -162,12 +162,8 @@ def refusal_of(
 ) -> TableRefusal | None:
     """Return why delta-rs cannot read or write a table as the caller needs; None: it can.
 
-    Args:
-        table: The table's name.
-        place: The table's place.
-        loaded: The table as of the version in question.
-        columns: The columns that the caller needs.
-        appends: The caller only reads and appends rows: an append-only table will do.
+    `loaded` is the table as of the version in question. `columns` are those that the caller needs. `appends`: the
+    caller only reads and appends rows, so an append-only table will do.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:

@@ -255,10 +255,8 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that delta-rs runs. The caller has checked that the snapshot's rows are as the
-        edits suppose.
-
-        If the table is on a local path and not altered, delta-rs runs the MERGE on a copy of the log.
+        """Commit edits as one MERGE that delta-rs runs: on a copy of the log, if the table is on a local path and not
+        altered. The caller has checked that the snapshot's rows are as the edits suppose.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict

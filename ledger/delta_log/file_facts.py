@@ -28,8 +28,7 @@ class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
     A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. Therefore added files are first
-    kept as dicts. They become rows of an Arrow table when a caller needs this table, or when there are MOST_ADDED of
-    them.
+    kept as dicts. They become rows of an Arrow table when a caller needs it, or when there are MOST_ADDED of them.
     """
 
     #: A table of more chunks than this is combined into one chunk.

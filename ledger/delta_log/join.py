@@ -60,7 +60,7 @@ class File(NamedTuple):
 
 
 class Joining:
-    """Joins files of a table whose rows have ordinals. `small` has the writer of the table's direct commits."""
+    """Joins files of a table whose rows have ordinals."""
 
     def __init__(self, table: TableSpec, direct: DirectTable) -> None:
         assert table.ordinals is not None
@@ -88,8 +88,7 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if the table still has all of them. Rows that move get a file in their new
-        partition."""
+        """Join these files into one, if the table still has all of them. Rows that move get a file of their own."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows

@@ -77,8 +77,8 @@ def commit_files(
         added: The files to add. If writes are synced, they are durable before the commit can be seen.
         metadata: The commit's metadata.
         transactions: The transactions that the commit carries.
-        still_valid: Called before each try with the table's newest version. Raises Conflict if the commit may not
-            follow that version.
+        still_valid: Looks at the table's newest version before each try. Raises Conflict if the commit may not follow
+            that version.
         schema: The columns that the table has from this commit on, as text of the log; None: as before.
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
@@ -143,7 +143,7 @@ def _commit_next(
 
 
 def _require_unaltered(files: LocalFiles, versions: range) -> None:
-    """Raise Conflict if one of these versions changes the table's metadata or protocol, or is gone."""
+    """Raise Conflict if a version changes the table's metadata or protocol, or is gone."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
@@ -154,8 +154,8 @@ def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken.
 
     Raises Conflict if the version before it is gone: the log was cut, or the table was replaced. The entry is then
-    removed again, as nobody reads a version whose predecessor is missing. If the predecessor came back before the
-    removal, others may have read the entry. Then the entry is restored.
+    removed again: nobody reads a version whose predecessor is missing. If the predecessor is back by then, others may
+    have read the entry, so it is restored.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -178,11 +178,9 @@ def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table through delta-rs, if there is none. Of several processes at once, one makes the table.
+    """Make a table through delta-rs, if there is none. `make` makes a table at the place that it is called with.
 
-    Args:
-        files: The table's files.
-        make: Makes the table at the place that it is called with.
+    Of several processes at once, one makes the table.
     """
     with scratch_folder() as scratch:
         make(scratch)
@@ -290,21 +288,9 @@ def append_rows(
     transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
-    """Append rows that delta-rs writes, in one commit, and return the version.
+    """Append rows, with all columns of the table, that delta-rs writes, in one commit. Return the version.
 
-    The files are synced before the commit can be seen.
-
-    Args:
-        loaded: The table as of its newest version. This call brings it to later versions.
-        files: The table's files.
-        rows: The rows, with all columns of the table.
-        metadata: The commit's metadata.
-        transactions: The transactions that the commit carries.
-        still_valid: As in `commit_files`.
-
-    Raises:
-        Conflict: As in `commit_files`.
-        DeltaError, OSError: The storage fails.
+    The files are synced before the commit can be seen. The other arguments and the errors are those of `commit_files`.
     """
 
     def append(copy: DeltaTable) -> None:
@@ -354,8 +340,8 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log has links to the log files that make up a version (None: the
-    newest one), and to later ones."""
+    """Return a context with a temporary folder. Its log has links to the files of a version (None: the newest one), and
+    to later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):

@@ -166,7 +166,7 @@ class LogWriter:
         return self._require_plain(files)
 
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
-        """Return the files of the newest version, if each of the transactions may be committed next."""
+        """Return the files of the newest version, after which each of the transactions may be committed."""
         while True:
             newest = [self.newest_before(transaction) for transaction in transactions]
             if len({files.version for files in newest}) == 1:
@@ -182,8 +182,7 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # The engine has seen a later version than the client can reach: the entries between the two were
-                # removed as old ones.
+                # The engine has seen a later version than the client can reach: entries between them were removed.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -276,7 +275,7 @@ class LogWriter:
         return files, late
 
     def _write(self, commit: NewCommit) -> Encoded:
-        """Write the files that a commit is to name."""
+        """Write the files that a commit is to name, and return them."""
         files = Encoded({added.path: added.rows for added in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:

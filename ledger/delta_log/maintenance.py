@@ -1,12 +1,11 @@
 """Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
-A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. In a
-table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits would take most
-of the disk. After a direct commit (one that the client makes without an engine), a new checkpoint is due when enough
-commits were made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by
-LINES_A_COMMIT. So each commit costs a bounded number of lines. At MOST_COMMITS commits a checkpoint is due whatever its
-size. (A checkpoint is made only at multiples of the table's checkpoint interval. After other commits than direct ones,
-it is made at each multiple.)
+A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. With
+constant commits, there are far more lines of the second kind: a checkpoint each 50 commits would take most of the disk.
+After a direct commit (one that the client makes without an engine), a new checkpoint is due when enough commits were
+made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by LINES_A_COMMIT. At
+MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at multiples of the table's
+checkpoint interval. After other commits than direct ones, it is made at each multiple.)
 
 One replaced checkpoint a day is kept, for versions of the past.
 """

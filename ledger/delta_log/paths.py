@@ -85,12 +85,8 @@ class Paths:
     ) -> int:
         """Commit rows and count the commit; return its version.
 
-        Args:
-            table: The table.
-            metadata: The commit's metadata.
-            directly: Makes the direct commit, and returns its version. Raises NotDirect if only a statement can make
-                it.
-            by_statement: Takes the reason, runs the statement, and returns the version.
+        `directly` makes the direct commit, and raises NotDirect if only a statement can make it. `by_statement` takes
+        the reason and runs the statement. Both return the version.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)

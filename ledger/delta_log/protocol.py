@@ -165,14 +165,8 @@ class DeltaTables(Protocol):
     ) -> pa.Table:
         """Return some columns of rows of some partitions.
 
-        Args:
-            table: The table.
-            where: The partitions.
-            columns: The columns.
-            between: By column, the lowest and the highest value of the rows, both included.
-            above: By column, a bound. The rows have greater values.
-
-        Bounds of columns of instants are milliseconds.
+        `between` has, by column, the lowest and the highest value of the rows, both included. `above` has, by column, a
+        bound: the rows have greater values. Bounds of columns of instants are milliseconds.
         """
 
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
