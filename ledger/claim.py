@@ -54,14 +54,13 @@ class Claim(Settling):
     A claim is false when it holds no message: the receive got none, or the claim is over (see `held`).
 
     - `receipt_id`: a string, or None when the claim is empty.
-    - `count`: how many messages the claim had when this object was made. The number does not change.
+    - `count`: how many messages the claim had when this object was made.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
       claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found: the
       grant's or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
-    - `grant`, `access` and `endings` are for tools and tests: what the store granted (None when empty), the way to the
-      store, and the messages that were deleted or released through this object or the queue object that made it.
+    - `grant`, `access` and `endings` are for tools and tests.
     """
 
     def __init__(
@@ -221,9 +220,8 @@ class Claim(Settling):
         If `dataframe` was used in such a session, the call first reads the claim once more.
 
         Raises:
-            LeaseLost: No message could be acknowledged. Others hold, released or deleted those that this object had not
-                settled, or on a FIFO queue their deadline passed. Two tasks with one attempt id hold the same receipt,
-                so the second one gets this error.
+            LeaseLost: No message could be acknowledged, and some were not settled through this object. Two tasks with
+                one attempt id hold the same receipt, so the second one gets this error.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()

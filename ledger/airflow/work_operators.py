@@ -190,10 +190,7 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit. Do nothing when no work runs.
-
-        Airflow calls this at SIGTERM. Without the SystemExit, Airflow would let the task continue.
-        """
+        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does. Do nothing when no work runs."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 

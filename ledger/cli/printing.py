@@ -157,8 +157,8 @@ class ProgressLine:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text. Within `every` seconds after the last text (or the first moment), do
-        nothing."""
+        """Replace the line by this text. Do nothing within `every` seconds after the last text that was shown, or after
+        this object was made."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every

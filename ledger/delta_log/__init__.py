@@ -27,18 +27,15 @@ The methods of the contract:
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
 Without a call, a commit makes a checkpoint when one is due (`maintenance`). `DeltaRsTables` also has `stage` and
-`stage_folder`, which prepare a folder into which Spark writes files. Its `publish` adds these files to the table in one
+`stage_folder`, which prepare a folder for files of Spark's, and `publish`, which adds these files to the table in one
 commit.
 
-**What it reads.** An engine, delta-rs or Spark, replays the log at first, at the next read after a minute, and if the
-client cannot follow the log (`replay` says when). Otherwise the client reads each new entry itself. It understands
-`add`, `remove`, `txn` and `commitInfo`, if there is no deletion vector, no path needs escapes, and no file is added
-twice. It reads data files with Arrow.
+**What it reads.** An engine, delta-rs or Spark, replays the log at first, and again at times (`replay` says when).
+Otherwise the client reads each new entry itself. It understands `add`, `remove`, `txn` and `commitInfo`, if there is no
+deletion vector, no path needs escapes, and no file is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log. Engines make the checkpoints, and the first entry of a
-table. On a local path, the client itself puts into the log what delta-rs has made. The client looks at version N, and
-makes the entry of version N + 1 if there is none. If another writer was first, the client looks at the newest version.
-If the decision still holds, the client tries the version after that.
+table. (On a local path, delta-rs makes these in a temporary folder, and the client puts them into the log.)
 
 - `log.LogWriter.land` has the loop for direct commits. On a local path, delta-rs runs a MERGE on a copy of the log,
   unless the table is altered. Then `land` commits the actions of that MERGE.
@@ -57,9 +54,8 @@ A after the edit, and wants to make this entry:
 Suppose that another writer has made version 7 first. If the partition still has exactly the files A and B, the client
 makes version 8 with the same actions. Otherwise (the other writer has removed A, say) the client raises Conflict.
 
-**Why this is safe.** Names of files are never used twice. Therefore a partition that still has the same files has the
-same rows, and a decision on these rows still holds. (For a partition without files, see `log`.) Before a commit,
-`rewrite` checks each assumption of an edit against the rows that the decision read.
+**Why this is safe.** See `log`. Before a commit, `rewrite` checks each assumption of an edit against the rows that the
+decision read.
 
 Which tables the client writes
 ==============================

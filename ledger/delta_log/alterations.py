@@ -84,7 +84,7 @@ def why_forgetful(properties: Mapping[str, str]) -> str | None:
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return the features, and the properties delta.appendOnly and FORGETS, that only an altered table has."""
+    """Return a table's features, and properties delta.appendOnly and FORGETS, that the ledger's tables do not have."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
     return [*names, *([FORGETS] if FORGETS in properties else [])]

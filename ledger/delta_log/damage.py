@@ -193,8 +193,7 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up.
 
-    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. Looks only at
-    local paths.
+    Looks only at local paths.
 
     `intact` is the version of that checkpoint, if the caller has read all of it. With `intact`, each entry is parsed.
     Without `intact`, take the newest checkpoint whose end can be read, and parse only entries that do not look whole.

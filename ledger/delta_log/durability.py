@@ -19,10 +19,9 @@ rules.
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
 this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
 mark come from Spark, from delta-rs, or from a process with the setting `sync` off. (Version 0 and changes of properties
-lack the mark, too.) If a process with `sync` on relies on such a commit, it first syncs the commit's data files and its
-entry. The process does the same for earlier commits, back to the nearest commit that has the mark or that it has synced
-before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.) A power cut before
-that can damage the commit. But no verb of this process that relies on the commit has answered yet.
+lack the mark, too.) Before a process with `sync` on relies on such a commit, the process syncs the commit's data files
+and its entry. It does the same for earlier commits, back to the nearest one that has the mark or that it has synced
+before. (For more than MOST_UNMARKED commits, it syncs all that the system's memory holds.)
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
 later, at the latest before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint

@@ -205,8 +205,7 @@ class LogWriter:
             still_valid: Raises if the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on; None: take the newest version.
             read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER seconds ago,
-                the log is listed, and the newest version takes the place of `on`: the version after `on` may have been
-                made, and removed as an old entry.
+                the log is listed, and the newest version takes the place of `on`.
 
         Raises:
             Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
@@ -275,7 +274,7 @@ class LogWriter:
         return files, late
 
     def _write(self, commit: NewCommit) -> Encoded:
-        """Write the files that a commit is to name, and return them."""
+        """Write the files of a commit, and return them."""
         files = Encoded({added.path: added.rows for added in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:
