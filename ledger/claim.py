@@ -56,8 +56,8 @@ class Claim(Settling):
     - `receipt_id`: a string, or None when the claim is empty.
     - `count`: how many messages the claim had when this object was made.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
-      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
-      claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found: the
+      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common.
+      If `Queue.claim` or a retried attempt finds a claim again, the claim has the version at which it was found: the
       grant's or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
     - `grant`, `access` and `endings` are for tools and tests.
@@ -242,7 +242,7 @@ class Claim(Settling):
     ) -> Settled:
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
-        A crash at any point neither repeats nor loses a row: the next receive of the messages asks the table whether
+        A crash at any point neither repeats nor loses a row. The next receive of the messages asks the table whether
         the rows are in it (see `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are
         refused. If the receive got nothing, the call does nothing. Keep a heartbeat running while Spark computes the
         rows.

@@ -49,8 +49,8 @@ class Announcements:
     While the condition holds, announced work is announced again when
 
     - a look since the announcement found that the condition did not hold;
-    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ from those at the
-      announcement: somebody has received or settled messages, and nobody works on the others;
+    - nothing is in flight, and somebody has received or settled messages since the announcement (the numbers of
+      messages in flight, deleted and moved differ);
     - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
       failed to start.
 

@@ -83,8 +83,8 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
     """Return the Place of the ledger that a connection's host and extra name.
 
     Raises:
-        InvalidParameterValue: The host is missing. Or the extra or its storage_options is not a JSON object, the extra
-            has an unknown field, or its settings are not a text. The error names the connection and the field.
+        InvalidParameterValue: The host is missing, or the extra or its storage_options is not a JSON object. Or the
+            extra has an unknown field, or its settings are not a text. The error names the connection and the field.
     """
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")

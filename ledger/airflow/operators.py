@@ -145,8 +145,8 @@ class LedgerReceiveOperator(LedgerOperator):
     over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task
     starts, so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
-    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
-    before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
+    While the claims are held, a retry returns the same claims with restarted timeouts. A worker may even have been
+    killed before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
     finished or ran out, it receives new claims. Raises what `Queue.receive_many` raises.
     """
 

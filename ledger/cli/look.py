@@ -398,8 +398,8 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 class Rates:
     """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
 
-    The numbers are approximate: an event of a commit counts as a verb, and a commit without events as one verb, even if
-    several sends share it.
+    The numbers are approximate. An event of a commit counts as a verb. A commit without events counts as one verb, even
+    if several sends share it.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -104,8 +104,8 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 def _nothing(queue: Queue) -> str:
     """Return a sentence for people: no message is visible.
 
-    The sentence also counts messages that are in flight, postponed or parked, all as in flight, and says when the first
-    of them becomes visible.
+    If messages are in flight, postponed or parked, the sentence counts all of these as in flight. The sentence then
+    says when the first one becomes visible.
     """
     from ledger.clock import instant
 

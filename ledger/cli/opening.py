@@ -89,7 +89,7 @@ def _fast_imports() -> Iterator[None]:
     """Make the imports in the block faster.
 
     During the block Python collects no garbage. From the block on, OpenBLAS has one thread, unless the environment says
-    otherwise, and pyarrow works without pandas, unless one of the two was imported before.
+    otherwise. If neither pyarrow nor pandas was imported before, pyarrow works without pandas from the block on.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()

@@ -40,8 +40,8 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a send through Spark reads a column of this type as it is: a map from texts to texts, or to
-    attributes in full."""
+    """Tell whether a type is a map from texts to texts, or to attributes in full. A send through Spark reads such a
+    column as it is."""
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -77,8 +77,8 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    The table has plain types (see `arrow_values`). It is unchanged if its rows are sent whole, as JSON, if no row has
-    attributes, or if `is_attributes` is true of the column.
+    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, if no
+    row has attributes, or if `is_attributes` holds.
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
     InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.

@@ -1,8 +1,8 @@
 """An exported queue: a Parquet file with a row for each message.
 
 Other programs can read the file, and `ledger import` sends its messages. The file's metadata has the export's id. Each
-commit of an import records how many row groups the import has sent. If the import dies, the next import of the same
-file into the same queue continues after these row groups, unless it has another attempt id.
+commit of an import records how many row groups the import has sent. If the import dies, the next import of the file
+into the same queue, under the same attempt id, continues after these row groups.
 
 The file is written under a temporary name and synced. Then it gets its own name by a hard link, or by a rename where
 links do not work.

@@ -3,7 +3,7 @@
 To end a message is to delete or release it. If the claim's holder ended a message, it is not lost. If another holder of
 the same receipt ended it, it is lost. (Two tasks with one attempt id have the same receipt.) The store cannot tell the
 two holders apart. Therefore each Claim object remembers the messages that were ended through this object, or through
-the Queue object that made it.
+the Queue object that made it. Another holder has ended all other ended messages.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raise InvalidParameterValue for a list of timeouts whose length is not that of the list `extended`, and for one
-    timeout that is out of bounds.
+    """Raise InvalidParameterValue for one timeout that is out of bounds, and for a list of timeouts that is longer or
+    shorter than the list `extended`.
 
     `extended` has the handles to extend, as `_read` returned them; None: there are none. If `timeout` is a text, it
     names a column of a table, whose values are checked later.

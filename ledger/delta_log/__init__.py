@@ -27,8 +27,7 @@ The methods of the contract:
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
 Without a call, a commit makes a checkpoint when one is due (`maintenance`). `DeltaRsTables` also has `stage` and
-`stage_folder`, which prepare a folder for files of Spark's, and `publish`, which adds these files to the table in one
-commit.
+`stage_folder`, which prepare a folder for files of Spark's. Its `publish` adds these files to the table in one commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again at times (`replay` says when).
 Otherwise the client reads each new entry itself. It understands `add`, `remove`, `txn` and `commitInfo`, if there is no
@@ -60,16 +59,16 @@ decision read.
 Which tables the client writes
 ==============================
 
-The client commits rows without a statement only to tables of reader version 1 and writer version 2 with exactly the
-columns of their spec. These tables have no constraints, and no columns that may not be null, or that have metadata (an
-invariant, a generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`,
-or a `delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
+The client commits rows without a statement only to tables of reader version 1 and writer version 2. These tables have
+exactly the columns of their spec, and no constraints. All columns may be null, and none has metadata (an invariant, a
+generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`, or a
+`delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
 (`replay.require_plain`). Statements of the engine commit rows to an altered table. If a statement cannot check an
 assumption of the commit, the client raises NotDirect. If the engine refuses the table as well, the error names the
 alteration, and how to undo it (`alterations`).
 
-With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: a MERGE for edits
-(`statements`), and an append for new rows. Joins, deletes, marks and published files are committed as without it.
+With the argument `by_statement` of the tables' classes, the engine makes all commits of rows: MERGEs (`statements`) and
+appends. The other commits stay the same.
 
 `TableSpec` allows only types whose values have one certain text in the log. A table may be partitioned by texts, whole
 numbers, dates and booleans (never null, never an empty text). Statistics may be of texts, whole numbers, dates and

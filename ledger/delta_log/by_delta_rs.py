@@ -255,8 +255,8 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that delta-rs runs: on a copy of the log, if the table is on a local path and not
-        altered. The caller has checked that the snapshot's rows are as the edits suppose.
+        """Commit edits as one MERGE that delta-rs runs. On a local path, it runs on a copy of the log, unless the table
+        is altered. The caller has checked that the snapshot's rows are as the edits suppose.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict

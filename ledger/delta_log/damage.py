@@ -426,8 +426,8 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return the paths of the damaged checkpoint files that are newer than the newest intact checkpoint, and the
-    version of the intact one, or -1.
+    """Return the paths of the damaged checkpoint files after the newest intact checkpoint, and the version of that
+    checkpoint (-1: there is none).
 
     A damaged file is unreadable, or `_last_checkpoint` names it and it is gone. Without `deep`, only the end of each
     file is read.

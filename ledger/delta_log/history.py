@@ -234,7 +234,8 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often tables of one ledger were found to be replaced by tables with other logs. Threads share it."""
+    """Counts how often tables of one ledger were found to be replaced. `current` is the count. Threads share the
+    object."""
 
     def __init__(self) -> None:
         self.current = 0

@@ -1,7 +1,7 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table still has all the files that the commit removes. delta-rs's own
-OPTIMIZE has no such check: it lands beside other commits that removed the same files. Then every row of these files
+The client makes such a commit only while the table still has all the files that the commit removes. The OPTIMIZE of
+delta-rs has no such check: it lands beside other commits that removed the same files. Then every row of these files
 exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
 
 An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A

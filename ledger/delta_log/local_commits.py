@@ -1,8 +1,8 @@
 """Commits and checkpoints on a local path that are synced before others can see them.
 
 delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
-module itself puts these into the log: checkpoints, commits of existing files, commits without rows, and the first
-commit of a table. (If the setting `sync` is off, this module does the same without the syncs.)
+module itself puts checkpoints, commits of existing files, commits without rows, and a table's first commit into the
+log. (If the setting `sync` is off, this module does the same without the syncs.)
 
 Only delta-rs can work out some commits: deletes (`delete_rows`), appends (`append_rows`), and MERGEs (`by_delta_rs`).
 `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the files. Then

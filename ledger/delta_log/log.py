@@ -326,9 +326,9 @@ class LogWriter:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
         Then the table was removed or replaced, or others committed and removed old entries. This method removes the
-        commit's entry, unless others may have read it. Raises Conflict if nothing shows whether the commit landed: the
-        version before is gone, and the log goes on or has lost the commit's entry. Raises nothing if the table has one
-        of the `written` files.
+        commit's entry, unless others may have read it. If the version before is gone, and the log goes on or has lost
+        the commit's entry, nothing shows whether the commit landed. Then Conflict is raised. Raises nothing if the
+        table has one of the `written` files.
         """
         if self.followed.is_same(latest):
             return
@@ -458,8 +458,8 @@ class DirectTable:
         """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
         suppose (`require_expected`).
 
-        Raises NotDirect if only a statement can commit the edits, Conflict if others have changed the partitions of
-        `where`, and what the storage raises.
+        Raises NotDirect if only a statement can commit the edits. Raises Conflict if others have changed the partitions
+        of `where`. Raises what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)

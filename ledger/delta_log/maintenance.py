@@ -47,8 +47,8 @@ def is_due(stored: Storage, version: int) -> bool:
 def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs. `files` are all files of a log.
 
-    These checkpoints are needed: the two newest, the oldest, the newest of each day, and those that were written in the
-    hour before the log's last file.
+    The two newest checkpoints, the oldest, the newest of each day, and those of the hour before the log's last file are
+    needed.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)
@@ -82,8 +82,8 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
     `since` is the system's time before the table was loaded.
 
     The log never names the files of a commit that lost a race or died. Therefore files that no version names are
-    included, too, once they are so old that no process can still be about to commit them. Files in a folder of `staged`
-    are left to their sender until a commit has published the folder.
+    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left to
+    their sender until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))

@@ -9,8 +9,8 @@ objects a moment after a read. If the process ends in that moment, it can crash 
 without an active exception").
 
 Like delta-rs, obstore finds credentials of AWS by itself: keys in the options or in the environment, a web identity's
-token, the role of a container, or the role of the machine. This module looks up a role to assume, or a profile, through
-boto3. It raises an error if one of these is configured and boto3 is not installed.
+token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3. It
+raises an error if one of these is configured and boto3 is not installed.
 """
 
 from __future__ import annotations

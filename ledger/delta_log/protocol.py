@@ -23,8 +23,8 @@ EXPECTED_REVISION = "expected_revision"
 class Conflict(Exception):
     """Another writer changed what the commit relied on, or other writers were first too often.
 
-    Mostly nothing was committed. But the commit may exist, for example if the answer of a storage was lost, if the log
-    was cut during the commit, or if delta-rs could not list the log after it.
+    Mostly nothing was committed. But the commit may exist, for example if a storage's answer was lost, or if the log
+    was cut during the commit.
     """
 
 
@@ -87,8 +87,8 @@ class Commit:
 class StagedFile:
     """A data file below a table's root, as Delta's log describes it. `path` begins at the root, and has no escapes.
 
-    `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed: if a decimal were read as a float,
-    readers could skip a file that has wanted rows.
+    `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed, because decimals must not become
+    floats.
     """
 
     path: str
@@ -216,9 +216,9 @@ class DeltaTables(Protocol):
 
         `late` returns further metadata of the commit. It is called before the commit, perhaps in another thread.
 
-        Raises Conflict if a row that an edit names is not as the edit supposes, or if another writer committed to the
-        partitions of `where` since the snapshot. But a statement of Spark's checks only the rows that edits name. If
-        several decisions rely on other rows of a partition, all of them must edit one common row.
+        Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
+        committed to the partitions of `where` since the snapshot. But a statement of Spark's checks only the rows that
+        edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
         """
 
     def add_rows(

@@ -274,9 +274,9 @@ class LogFollower:
         """Return the files of the newest version; None: the table is altered.
 
         The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. It also lists
-        the log if a replaced log of the ledger was found, if the client cannot follow the log, and if the caller asks
-        for a `listing`. If files have stamps (see `Storage.stamp`), the returned version still existed unchanged during
-        this call, unless its entry is not known.
+        the log if a replaced log was found, if the client cannot follow the log, and for a `listing`. If files have
+        stamps (see `Storage.stamp`), the returned version still existed unchanged during this call, unless its entry is
+        not known.
         """
         while True:
             seen = self._seen
@@ -498,8 +498,8 @@ def require_plain(
     Such a table has another protocol or other columns, a demand on its rows, or a property that `alterations` names.
 
     `protocol` has the versions of readers and writers that the table asks for, and `features` has its features, if its
-    protocol names them. `demanding` has the names of the constraints, and of the columns that have metadata, or demand
-    more of a row than a value of their type. `table` is the spec; the other arguments are the table's.
+    protocol names them. `demanding` has the names of the constraints, and of columns with metadata or further demands
+    on their values. `table` is the spec; the other arguments are the table's.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
     if protocol != PROTOCOL and not altered:
