@@ -21,7 +21,7 @@ NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout",
 
 
 def told(claim: Claim) -> dict[str, Any]:
-    """Return the description with which another task resumes a claim. It has no message bodies.
+    """Return the description with which another task resumes a claim, without message bodies.
 
     `message_id` is the id of one message of the claim.
     """

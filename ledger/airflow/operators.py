@@ -97,8 +97,8 @@ class LedgerSendOperator(LedgerOperator):
     message_attributes and message_deduplication_id, for a table `body`.
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
-    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a
-    repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
+    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue
+    recognizes a repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
 
     Returns ledger_queue and the number of `messages`, and no body or id. Raises what `Queue.send` raises.
     """

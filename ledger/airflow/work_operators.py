@@ -208,7 +208,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
 
     The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
     arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root.
-    Its place is then the task's result.
+    The task then returns the table's place.
 
     If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
     `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to

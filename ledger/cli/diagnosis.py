@@ -282,7 +282,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 def _paths(health: Health) -> Finding:
     """Return a finding that says whether verbs commit small changes directly, or why they run an engine's statements.
-    It also counts the newest MERGEs of both kinds into `visibility`.
+    The finding also counts the newest MERGEs of both kinds into `visibility`.
     """
     from ledger.runtime.checks import Finding
 

@@ -88,7 +88,7 @@ class InputContent(NamedTuple):
     """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
     `lines` has the line that each row begins in. `bodies` is a remark for the user: that rows are sent whole, that
-    columns are left out, or that the input has no rows. It is None if none of these is so.
+    columns are left out, or that the input has no rows. `bodies` is None if none of these is so.
     """
 
     entries: list[dict[str, Any]]

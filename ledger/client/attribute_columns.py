@@ -118,7 +118,7 @@ def _has_attributes(table: pa.Table, body: str | None) -> bool:
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether the column of attributes counts. It does not if the rows are sent whole."""
+    """Tell whether the column of attributes counts: not if the rows are sent whole."""
     return (body or "body") in names
 
 

@@ -43,8 +43,8 @@ class Explanation:
         verb: The verb.
         table: The name of the table that the verb commits to; None: the verb commits nothing.
         statement: The commit as an SQL statement; None: the verb commits nothing. A MERGE or an append reads its rows
-            from a view `source`. delta-rs has no SQL for a MERGE. It gets the same predicate and clauses through its
-            own interface. A commit without rows is shown as an SQL comment.
+            from a view `source`. delta-rs has no SQL for a MERGE: delta-rs gets the same predicate and clauses through
+            its own interface. A commit without rows is shown as an SQL comment.
         rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE they have the columns of the
             table, `operation` (insert, update or delete) and `expected_revision`: the revision that the row in the
             table must still have. New receipts and new segments get random names, which differ when the verb runs.

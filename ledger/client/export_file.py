@@ -34,8 +34,8 @@ from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group. It shows whether another program has rewritten the
-#: file.
+#: The metadata entry with the number of rows in each row group. The numbers show whether another program has rewritten
+#: the file.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])

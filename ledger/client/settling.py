@@ -307,6 +307,6 @@ class Settling:
         Returns:
             Outcomes, in the form that `Queue.delete` returns. If `delete`, `release` or `extend` is a DataFrame, the
                 outcomes are one DataFrame, without an order. Otherwise the outcomes have the order delete, release,
-                extend. They are one pyarrow.Table if one of these arguments is a table, else a list.
+                extend. The outcomes are one pyarrow.Table if one of these arguments is a table, else a list.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

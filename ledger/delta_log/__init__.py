@@ -30,8 +30,8 @@ Without a call, a commit makes a checkpoint when one is due (`maintenance`). `De
 `stage_folder`, which prepare a folder for files of Spark's. Its `publish` adds these files to the table in one commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again at times (`replay` says when).
-Otherwise the client reads each new entry itself. It understands `add`, `remove`, `txn` and `commitInfo`, if there is no
-deletion vector, no path needs escapes, and no file is added twice. It reads data files with Arrow.
+Otherwise the client reads each new entry itself. The client understands `add`, `remove`, `txn` and `commitInfo`, if
+there is no deletion vector, no path needs escapes, and no file is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log. Engines make the checkpoints, and the first entry of a
 table. (On a local path, delta-rs makes these in a temporary folder, and the client puts them into the log.)
@@ -42,8 +42,8 @@ table. (On a local path, delta-rs makes these in a temporary folder, and the cli
   without rows), and appends and deletes by a statement of delta-rs.
 - `DeltaRsTables.configure` tries once, through `local_commits.put_next`.
 - An engine makes all other commits itself: each statement or transaction of Spark, and each one of delta-rs on an
-  object store. On a local path, delta-rs itself commits each MERGE on an altered table. It also makes appends, deletes,
-  marks and commits of published files, if a table demands more than `local_commits` can do.
+  object store. On a local path, delta-rs itself commits each MERGE on an altered table. delta-rs also makes appends,
+  deletes, marks and commits of published files, if a table demands more than `local_commits` can do.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
 A after the edit, and wants to make this entry:
@@ -61,7 +61,7 @@ Which tables the client writes
 
 The client commits rows without a statement only to tables of reader version 1 and writer version 2. These tables have
 exactly the columns of their spec, and no constraints. All columns may be null, and none has metadata (an invariant, a
-generation expression or a comment). They do not have the property `delta.setTransactionRetentionDuration`, or a
+generation expression or a comment). These tables do not have the property `delta.setTransactionRetentionDuration`, or a
 `delta.appendOnly` that is on. No path of their files needs escapes. Any other table is *altered*
 (`replay.require_plain`). Statements of the engine commit rows to an altered table. If a statement cannot check an
 assumption of the commit, the client raises NotDirect. If the engine refuses the table as well, the error names the

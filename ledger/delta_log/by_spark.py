@@ -250,7 +250,7 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes which application ids were read. Its commit fails if another commit carries a
+                    # Delta notes which application ids were read. The commit fails if another commit carries a
                     # transaction of these ids meanwhile.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))

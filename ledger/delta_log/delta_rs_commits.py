@@ -263,8 +263,7 @@ BOUNDED = {
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
     """Raise StorageFailed if a file that is to be published at a location is gone.
 
-    Its publication would make the table unreadable. A VACUUM with a short retention may have removed it, or a
-    replacement of the table.
+    The file's publication would make the table unreadable. A VACUUM with a short retention may have removed the file.
     """
     exist = map_at_once(stored.has, (file.path for file in files), AT_ONCE)
     if not all(exist):

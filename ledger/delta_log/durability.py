@@ -20,8 +20,8 @@ rules.
 this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
 mark come from Spark, from delta-rs, or from a process with the setting `sync` off. (Version 0 and changes of properties
 lack the mark, too.) Before a process with `sync` on relies on such a commit, the process syncs the commit's data files
-and its entry. It does the same for earlier commits, back to the nearest one that has the mark or that it has synced
-before. (For more than MOST_UNMARKED commits, it syncs all that the system's memory holds.)
+and its entry. The process does the same for earlier commits, back to the nearest one that has the mark or that was
+synced before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.)
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
 later, at the latest before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint

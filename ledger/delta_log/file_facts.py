@@ -28,7 +28,8 @@ class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
     A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. Therefore added files are first
-    kept as dicts. They become rows of an Arrow table when a caller needs it, or when there are MOST_ADDED of them.
+    kept as dicts. The dicts become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED
+    dicts.
     """
 
     #: A table of more chunks than this is combined into one chunk.

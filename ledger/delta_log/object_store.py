@@ -102,7 +102,7 @@ UNITS = {
 class ObjectStore:
     """The files below one place of an object store, by their paths from there. Threads may share it.
 
-    `options` are delta-rs's storage_options. They override the environment. Every method that reaches the storage may
+    `options` are delta-rs's storage_options, which override the environment. Every method that reaches the storage may
     raise StorageFailed, ForkedProcess, and InvalidParameterValue for an option with an invalid value.
     """
 
@@ -488,8 +488,8 @@ BOTO3 = (
 def credential_provider(config: Mapping[str, str]) -> Any:
     """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names. They override the environment. Raises
-    InvalidParameterValue if boto3 is needed and missing.
+    `config` are the options of the storage, without aws_ before their names. These options override the environment.
+    Raises InvalidParameterValue if boto3 is needed and missing.
     """
 
     def known(name: str) -> str | None:

@@ -74,7 +74,7 @@ class Commit:
     """One commit of a table's history.
 
     `timestamp` is by the clock of the commit's writer, in milliseconds. `path` tells how a MERGE was made: directly or
-    by a statement (see `paths`). It is empty for other commits.
+    by a statement (see `paths`). `path` is empty for other commits.
     """
 
     version: int
@@ -112,7 +112,7 @@ class DeltaTables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if any is found. This reads the table, so call it after a failure."""
+        """Return the damage of a table, if any is found. The call reads the table, so make it after a failure."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
@@ -214,7 +214,8 @@ class DeltaTables(Protocol):
         """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION. An edit
         inserts, updates or deletes one row.
 
-        `late` returns further metadata of the commit. It is called before the commit, perhaps in another thread.
+        `late` returns further metadata of the commit. The client calls `late` before the commit, perhaps in another
+        thread.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
         committed to the partitions of `where` since the snapshot. But a statement of Spark's checks only the rows that
@@ -249,7 +250,8 @@ class DeltaTables(Protocol):
         `add_rows`). The others are committed without this check."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. This is cheapest if it names whole partitions by literals.
+        """Remove the rows that a SQL predicate names, at least cost if the predicate names whole partitions by
+        literals.
 
         Raises LogReplaced if the delete was decided in a `generation` that is over.
         """

@@ -8,8 +8,8 @@ also calls a replay a *listing*.
 
 **Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
 engine that loads the table can find the version that an application committed last, and each further commit makes this
-slower. So a process that follows the log asks the engine only about applications whose transactions it has not seen. It
-mostly remembers the answers until the next replay.
+slower. So a process that follows the log asks the engine only about applications whose transactions it has not seen.
+The process mostly remembers the answers until the next replay.
 """
 
 from __future__ import annotations
@@ -273,10 +273,10 @@ class LogFollower:
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. It also lists
-        the log if a replaced log was found, if the client cannot follow the log, and for a `listing`. If files have
-        stamps (see `Storage.stamp`), the returned version still existed unchanged during this call, unless its entry is
-        not known.
+        The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. The engine
+        also lists the log if a replaced log was found, if the client cannot follow the log, and for a `listing`. If
+        files have stamps (see `Storage.stamp`), the returned version still existed unchanged during this call, unless
+        its entry is not known.
         """
         while True:
             seen = self._seen
@@ -301,7 +301,7 @@ class LogFollower:
     def at_least(self, version: int | None) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
 
-        This costs no request if that version or a newer one is in memory, and no listing is due. Otherwise, or if
+        The call makes no request if that version or a newer one is in memory, and no listing is due. Otherwise, or if
         `version` is None, return what `newest` returns.
         """
         seen = self._seen
@@ -525,7 +525,7 @@ class LatestVersions:
         if the known version is gone. `at_once`: each table costs a request, and the requests are made together.
         """
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that existed, by table and generation. It may be an older one: then a search only begins earlier.
+        #: A version that existed, by table and generation. With an older version, a search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
