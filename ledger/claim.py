@@ -511,7 +511,6 @@ def _wait_for_change(access: Access, change_token: object, give_up: float) -> No
 def _request(
     record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
 ) -> ReceiveRequest:
-    """Return a receive request within the bounds of the queue. Raises InvalidParameterValue."""
     limits = attribute_rules.limits_of(record.attributes)
     maximum = bounds.maximum_messages(max_messages, limits)
     if visibility_timeout is None:

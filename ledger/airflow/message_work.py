@@ -72,7 +72,6 @@ class MessageWork:
         return settled.messages, settled.failed
 
     def _written(self, claim: Claim, answer: Any) -> Settled:
-        """Write the rows that the function returned, and settle the claim, effectively once."""
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)

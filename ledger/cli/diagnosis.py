@@ -162,7 +162,6 @@ def _findings(
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
-    """If `root` is on an object store, try this store, with the keys in the environment, and yield the findings."""
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import object_store
 

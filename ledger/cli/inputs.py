@@ -249,7 +249,6 @@ def _skip_space(text: str, place: int) -> int:
 
 
 def _loaded(text: str) -> Any:
-    """Return the value of a JSON text, or a ValueError with the reason why it is not JSON."""
     try:
         return json_value(text)
     except ValueError as error:

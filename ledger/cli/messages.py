@@ -298,7 +298,6 @@ def _settled(
     settle_claim: Callable[[Claim], Settled],
     settle_handles: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
-    """Settle a whole claim, or single handles. Print the outcome, and return the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:

@@ -115,8 +115,8 @@ class _NoPandas:
 def _import_arrow_without_pandas() -> None:
     """Import pyarrow so that it takes pandas as not installed. Do nothing if pyarrow or pandas was imported before.
 
-    With its first array, pyarrow imports pandas, to recognize DataFrames. This import may take longer than the rest of
-    a command, which has no DataFrames. pyarrow looks for pandas only once.
+    With its first array, pyarrow imports pandas, to recognize DataFrames. This may take longer than the rest of a
+    command, which has no DataFrames.
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return

@@ -79,7 +79,6 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Check each period whether a round is due, and run a round that is due, until SIGTERM or Ctrl-C."""
     from ledger.runtime.termination import draining
     from ledger.upkeep_daemon import Upkeeper, in_words
 

@@ -256,7 +256,6 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
 
 
 def _age(name: str, text: str) -> float:
-    """Return an age in seconds from a text such as 90, 90s, 30m, 12h or 7d. Raise InvalidParameterValue for others."""
     from ledger.errors import InvalidParameterValue
     from ledger.rules.limits import seconds_of_time
 

@@ -90,9 +90,7 @@ def explain(
     """Return the first commit that `call` would make.
 
     Args:
-        access: The access to the queue.
         verb: The verb, which must be one of `verbs`.
-        verbs: The verbs that can be explained.
         call: Calls the verb, through an Access that changes nothing.
         given: The verb's arguments, by the names that an error shows (see `numbered`).
 

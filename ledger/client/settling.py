@@ -151,7 +151,6 @@ def _apply_list(
 
 
 def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
-    """Return the actions, with the reason in those that release or extend."""
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
@@ -162,9 +161,8 @@ def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
-    `given` is the user's argument. `parts` are the handles to release and those to extend. One text for all handles
-    makes an endless iterator. Raises InvalidParameterValue for a list of the wrong length, and for a reason that is
-    neither a text nor None.
+    `parts` are the handles to release and those to extend. One text for all handles makes an endless iterator. Raises
+    InvalidParameterValue for a list of the wrong length, and for a reason that is neither a text nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):

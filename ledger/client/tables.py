@@ -113,8 +113,7 @@ def made_by(value: object, library: str) -> bool:
 def require_no_nul(value: Any) -> None:
     """Raise InvalidParameterValue for a name with a NUL character.
 
-    Names of fields inside a column count, too. Arrow's C interface ends a name at this character, so the reader may
-    take the column for another one.
+    Names of fields inside a column count, too. Arrow's C interface ends a name at this character.
     """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
@@ -201,7 +200,6 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
 
 
 def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column, with nulls in place of NaN, pandas' missing value."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)

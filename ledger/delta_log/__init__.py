@@ -114,11 +114,10 @@ Delete this package when one library does all of the following. The list was tri
 1. It commits given add and remove actions as exactly the next version or nothing, in a few milliseconds. delta-rs does
    so: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. But delta-rs refuses the
    commit if others committed to another partition meanwhile, even with retries.
-2. It refuses a commit whose files others removed. delta-rs does so if retries are off. With `dataChange=false` and
-   retries, two commits that remove the same files both land. Two runs of its OPTIMIZE both land, too. Every row of
-   these files then exists twice. A file whose path Spark wrote with letters beyond ASCII stays in the table when
-   delta-rs removes it. docs/explanation/delta-rs-faults.md has a program for each of these three faults.
-   tests/delta_log/test_faults.py fails when delta-rs has mended one of them.
+2. It refuses a commit whose files others removed. With delta-rs, two commits that remove the same files can both land.
+   Every row of these files then exists twice. Some files that delta-rs removes stay in the table.
+   docs/explanation/delta-rs-faults.md has a program for each of three faults. tests/delta_log/test_faults.py fails when
+   delta-rs has mended one of them.
 3. It follows a log in less than a millisecond a commit, however many commits it has followed. With delta-rs
    (`update_incremental`) this takes longer with each append (see `delta_rs_commits.MOST_FOLLOWED`).
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).

@@ -134,7 +134,7 @@ class DeltaRsTables:
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
-        """Return the table's place, for errors."""
+        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
@@ -304,7 +304,6 @@ class DeltaRsTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Append rows through delta-rs, if the transactions may be committed next; else raise Conflict."""
         if still_valid is not None:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)

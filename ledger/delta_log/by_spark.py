@@ -105,7 +105,7 @@ class SparkTables:
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
-        """Return the table's place, for errors."""
+        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
@@ -126,7 +126,6 @@ class SparkTables:
         return describe_alterations(table, self.locations[table], alterations) if alterations else None
 
     def _require_transactions_kept(self, table: str) -> None:
-        """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *describe_alterations(table, self.locations[table], [FORGETS]))
 
@@ -238,7 +237,6 @@ class SparkTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Append rows through Spark, if the transactions may be committed next; else raise Conflict."""
         if still_valid is not None:
             raise NotDirect(reason)
         self._require_transactions_kept(table)
@@ -353,7 +351,6 @@ class SparkTables:
         self._latest.make_durable(table, version)
 
     def _make_newest_durable(self, table: str) -> int:
-        """Make the newest version survive a power cut, and return it."""
         self.make_durable(table, version := self.version(table))
         return version
 

@@ -262,8 +262,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.) To parse all
-    entries of a long log takes minutes."""
+    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.)"""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -293,7 +292,6 @@ def damage_causing_failure(
 
 
 def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int:
-    """Return how many bytes the data files of a table have."""
     actions = pa.table(opened(location, storage_options).get_add_actions())
     return sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
 
@@ -446,7 +444,6 @@ def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False
 
 
 def _unreadable_files(files: Storage, paths: list[str], version: int, *, deep: bool = False) -> list[str]:
-    """Return the files of a version's checkpoint that cannot be read."""
     of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
     rows = _count_rows if deep else _row_count_in_footer
     return [path for path in of_version if rows(files, path) is None]

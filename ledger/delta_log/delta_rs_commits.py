@@ -1,9 +1,9 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
-**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). While
-others committed 25 times a second, each of seven listings in a row had a gap (measured). But an entry that existed
-before a listing began is in the listing. Therefore, after such an error, the client lists the log itself, and loads the
-table as of the highest version that it saw. In further listings, a gap below that version is a real one.
+**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). But an
+entry that existed before a listing began is in the listing. Therefore, after such an error, the client lists the log
+itself, and loads the table as of the highest version that it saw. In further listings, a gap below that version is a
+real one.
 """
 
 from __future__ import annotations
@@ -402,8 +402,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
     """Begin the log of a table with these demands, for Spark to commit to: the first commit, and its version's
     checksum.
 
-    Delta's protocol defines this checksum. Without it Spark replays the log after its own commit, in three jobs that
-    take longer than a small write.
+    Without this checksum Spark replays the log after its own commit, in three jobs that take longer than a small write.
 
     `below` is the table in whose folder the new log's folder is made. Raises what the storage raises, and
     FileNotFoundError if that table is gone from a local path.

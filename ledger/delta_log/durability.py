@@ -57,7 +57,6 @@ _workers = Workers(THREADS, "ledger-sync")
 
 
 def _renew_workers() -> None:
-    """Make new threads in a forked child."""
     global _workers
     _workers = Workers(THREADS, "ledger-sync")
 
@@ -199,7 +198,7 @@ class Durability:
     def _forget_other_log(self) -> None:
         """Forget what is durable if another log is in the place of this one.
 
-        The same happens if `_witness` was removed with old entries, which costs a few syncs.
+        The same happens if `_witness` was removed with old entries.
         """
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
@@ -226,7 +225,6 @@ def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | N
 
 
 def _is_marked(entry: bytes) -> bool:
-    """Tell whether a commit has the mark SYNCED."""
     try:
         info = json.loads(entry.partition(b"\n")[0])["commitInfo"]
         return info[SYNCED] is True

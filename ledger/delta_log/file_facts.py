@@ -113,7 +113,6 @@ class FileStatistics:
         return self._fact("max", self._spec.ordinals.column)
 
     def _fact(self, source: str, column: str) -> str:
-        """Return the name of a fact."""
         return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
@@ -152,7 +151,6 @@ def schema_of_facts(spec: TableSpec) -> pa.Schema:
 
 
 def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
-    """Return the facts that a line of the log has about a file that it adds."""
     stats = json.loads(added.get("stats") or "{}")
     file_facts: dict[str, Any] = {"path": added["path"]}
     for name, kind, source, column, is_instant in facts:

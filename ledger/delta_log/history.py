@@ -6,8 +6,8 @@ before the disk had all of the commit, or a copy was cut short. (Both engines re
 changes nothing.) Some log stores write in place, and a network file system may show a file without its bytes for a
 moment. Therefore `require_whole` reads a flawed entry again for a second.
 
-In the ledger's own tables, each entry needs a `commitInfo`, by which a process finds its own commits. Delta's protocol
-makes it optional, but the ledger, delta-rs and Spark write one.
+In the ledger's own tables, each entry needs a `commitInfo`, by which a process finds its own commits. The ledger,
+delta-rs and Spark write one.
 
 **A listing with a gap.** A folder is listed entry by entry while others commit. A listing may therefore have version 6
 and not 5, though 5 was made first. Both engines take such a listing for a damaged log. A later listing has version 5,

@@ -189,7 +189,6 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
 
 
 def _overlapping(files: Iterable[File]) -> Iterator[list[File]]:
-    """Yield files in the order of their ordinals, those with overlapping ordinals together."""
     together: list[File] = []
     for file in sorted(files, key=lambda one: one.first):
         if together and file.first > max(one.last for one in together):

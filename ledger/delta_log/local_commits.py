@@ -73,10 +73,7 @@ def commit_files(
 
     Args:
         loaded: The table as of its newest version. This call brings it to later versions.
-        files: The table's files.
         added: The files to add. If writes are synced, they are durable before the commit can be seen.
-        metadata: The commit's metadata.
-        transactions: The transactions that the commit carries.
         still_valid: Looks at the table's newest version before each try. Raises Conflict if the commit may not follow
             that version.
         schema: The columns that the table has from this commit on, as text of the log; None: as before.
@@ -143,7 +140,6 @@ def _commit_next(
 
 
 def _require_unaltered(files: LocalFiles, versions: range) -> None:
-    """Raise Conflict if a version changes the table's metadata or protocol, or is gone."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
@@ -239,9 +235,7 @@ def delete_rows(
 
     Args:
         loaded: The table as of its newest version.
-        files: The table's files.
         predicate: The predicate, in SQL.
-        metadata: The commit's metadata.
         independent_by: Partition columns. A delete by way of a copy does not conflict with commits to partitions with
             other values in these columns.
 

@@ -261,7 +261,6 @@ class ObjectStore:
                 del config[unknown[1]]
 
     def _naming_errors(self) -> Any:
-        """Return a context that turns obstore's errors into StorageFailed, which names the place."""
         return translating_errors(self.place, BaseError)
 
 
@@ -443,7 +442,6 @@ class ObjectFiles:
         return column_of(map(self.open, paths), name)
 
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
-        """Return the rows of one file, with the columns of its partition."""
         partition = pads.get_partition_keys(fragment.partition_expression)
         whole = rows_of_file(self.open(fragment.path), schema, partition)
         return whole if where is None else whole.filter(where)

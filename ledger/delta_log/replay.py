@@ -392,8 +392,8 @@ class LogFollower:
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows.
 
-        A forked child cannot list the log with delta-rs that its parent has used. If the log still has the version that
-        was seen, the child follows the log from there. Otherwise raises ForkedProcess.
+        If its parent has used delta-rs, a forked child cannot list the log. If the log still has the version that was
+        seen, the child follows the log from there. Otherwise raises ForkedProcess.
         """
         try:
             return self._listed(seen)
@@ -426,7 +426,6 @@ class LogFollower:
         return _SeenLog(replace(files_listed, generation=generation), now)
 
     def _log_alteration_once(self, what: str) -> None:
-        """Log once that the table is altered."""
         if not self._is_told:
             self._is_told = True
             log.warning(
