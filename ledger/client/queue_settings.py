@@ -46,12 +46,13 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Set the attribute Policy to what `changed` returns for the present Policy (None: the queue has none)."""
+    """Set the attribute Policy to what `changed` returns for the present Policy (None: none). See
+    `change_attributes`."""
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replace the tags by those that `changed` returns for the queue's tags."""
+    """Replace the tags by those that `changed` returns for the present tags. See `change_attributes`."""
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),
