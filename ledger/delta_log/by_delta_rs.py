@@ -256,7 +256,7 @@ class DeltaRsTables:
         reason: str,
     ) -> int:
         """Commit edits as one MERGE that delta-rs runs. On a local path, it runs on a copy of the log, unless the table
-        is altered. The caller has checked that the snapshot's rows are as the edits suppose.
+        is altered (see `replay.Altered`). The caller has checked that the snapshot's rows are as the edits suppose.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict

@@ -72,7 +72,7 @@ class Joining:
 
         If a row exists more than once, as OPTIMIZE may have left it, the join keeps one copy. If two different rows
         share one ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is
-        altered, or the log's facts of its files are not known.
+        altered (see `replay.Altered`), or its files' facts are not known (see `file_facts`).
 
         `growing`: join only files below a smaller size, for frequent calls. Raises Conflict if others removed the files
         first. Raises what the storage raises.

@@ -13,6 +13,9 @@ If another writer was first, the client tries the version after the newest one. 
 partitions still have the same files. Names of files are never used twice, so the same files have the same rows. A
 partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, a statement
 of the engine makes edits of such a partition.
+
+An *altered* table is not as its spec makes it (`replay.Altered`): the client makes no direct commits to it. `replay`
+explains *applications*, `history` *generations*, and `file_facts` the facts of files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The contract of the client: its calls, their results, and its errors."""
+"""The contract of the client: its calls, their results, and its errors.
+
+An *application* is an id under which a writer numbers its transactions (Delta's `txn`).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class Snapshot:
     version: int
     where: PartitionFilter
     rows: pa.Table
-    #: The files that were read (`replay.Files`); None: the table is altered.
+    #: The files that were read (`replay.Files`); None: the table is altered (`replay.Altered`).
     loaded: Any = None
     #: When the snapshot was read, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
