@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from ledger.work.group_limits import GroupLimit
     from ledger.work.verdicts import Reject, RetryLater
 
-#: The module of each public name. A module is imported when one of its names is first used. Therefore set-up tools can
-#: import the package before its dependencies are installed.
+#: The module of each public name. A module is imported when one of its names is first used, so set-up tools can import
+#: the package before its dependencies are installed.
 _HOMES = {
     "Ledger": "ledger.ledger",
     "Queue": "ledger.queue",

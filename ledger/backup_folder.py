@@ -1,8 +1,8 @@
 """The manifest of a backup folder, read with Python alone.
 
-`ledger doctor` reads the manifest even if libraries are missing. A backup that is not finished has the file UNFINISHED.
 The manifest, the file MANIFEST, is written last and appears whole. A folder with this file therefore was a complete
-backup. The manifest names each file of the tables with its size, so files that were lost or cut later are noticed.
+backup. The manifest names each file of the tables with its size, so files that were lost or cut later are noticed. A
+backup that is not finished has the file UNFINISHED.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a folder is a complete backup, what it holds or lacks, and the remedy. None: it is no backup.
+    """Return whether a folder is a complete backup, what it holds or lacks, and the remedy; None: it is no backup.
 
     A folder directly inside a backup counts as a backup that is not complete.
     """

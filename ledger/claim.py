@@ -1,7 +1,4 @@
-"""A claim, and the receive that makes it.
-
-A claim is the messages that one receive got together, however many there are.
-"""
+"""A claim, and the receive that makes it."""
 
 from __future__ import annotations
 
@@ -43,12 +40,11 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that the claim lost: their deadline passed, or others hold or ended them. To end a message
-#: is to delete or release it. In a verb on a whole claim, ALREADY_DELETED means that another receiver deleted the
-#: message. A message that was deleted under this receipt is SETTLED.
+#: The outcomes of messages that the claim lost: their deadline passed, or others hold, released or deleted them. (A
+#: message that was deleted under this receipt has the outcome SETTLED.)
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
-#: An iteration reads FEW messages first. Each later part has about PART characters of bodies, judged by the part before
-#: it. A part has at most GROWTH times as many messages as the part before it, and at most MANY.
+#: An iteration reads FEW messages first. Each later part has about PART characters of bodies. A part has at most GROWTH
+#: times as many messages as the part before it, and at most MANY.
 FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
@@ -58,15 +54,13 @@ class Claim(Settling):
     A claim is false when it holds no message: the receive got none, or the claim is over (see `held`).
 
     - `receipt_id`: a string, or None when the claim is empty.
-    - `count`: how many messages the claim had when this object was made. The number does not change.
+    - `count`: how many messages the claim had when this object was made.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
-      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
-      claim that is found again, by `Queue.claim` or by a retried attempt, has the version at which it was found. That
-      version is never smaller than the version of the grant.
+      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common.
+      If `Queue.claim` or a retried attempt finds a claim again, the claim has the version at which it was found: the
+      grant's or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
-    - `grant`, `access` and `endings` are for tools and tests. `grant` is what the store granted (None when empty).
-      `access` leads to the store. `endings` has the messages that were deleted or released through this object, or
-      through the queue object that made it.
+    - `grant`, `access` and `endings` are for tools and tests.
     """
 
     def __init__(
@@ -101,9 +95,8 @@ class Claim(Settling):
     def __iter__(self) -> Iterator[Message]:
         """Yield the messages of the claim.
 
-        A standard queue's messages are read in parts of about PART characters of bodies, so that only a part is in
-        memory. Each part is sorted by itself, oldest first. A FIFO queue's messages are read all together, in the order
-        of `messages`.
+        A standard queue's messages are read in parts of about PART characters of bodies. Each part is sorted by itself,
+        oldest first. A FIFO queue's messages are read all together, in the order of `messages`.
         """
         if self.grant is None:
             return
@@ -137,8 +130,7 @@ class Claim(Settling):
 
         Messages that were deleted or released through this object, or through the queue object that made it, do not
         count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks
-        no table. So the number stays the same when the claim runs out: then `deadline` is in the past, and `check`
-        raises LeaseLost.
+        no table: it does not change when `deadline` passes.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
@@ -162,8 +154,8 @@ class Claim(Settling):
     def messages(self) -> list[Message]:
         """Return the messages as a list, oldest first. Needs no Spark.
 
-        The whole claim must fit in memory. A FIFO queue's messages are in the order in which `Queue.receive` granted
-        them, or, if the claim was found again, in the order of `Queue.claim`.
+        The whole claim must fit in memory. A FIFO queue's messages are in the order of the receive, or, if the claim
+        was found again, in the order of `Queue.claim`.
         """
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
@@ -171,7 +163,7 @@ class Claim(Settling):
         """Set the deadline to so many seconds from now (default: the claim's timeout), in one commit. 0 releases.
 
         Raises:
-            LeaseLost: No message of the claim is held any more, and some were not settled through this object.
+            LeaseLost: No message of the claim is held, and some were not settled through this object.
             InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling (V7).
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
@@ -181,8 +173,7 @@ class Claim(Settling):
         """Raise LeaseLost if the claim is lost. Change nothing.
 
         Raises:
-            LeaseLost: Some messages were not settled through this object, and none of them is held. Their deadline
-                passed, or others received, released or deleted them.
+            LeaseLost: Some messages were not settled through this object, and none of them is held.
         """
         if self.grant is None:
             return
@@ -207,32 +198,30 @@ class Claim(Settling):
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
         """Release all messages that are still held, in one commit.
 
-        A second call releases nothing and returns 0 messages. Messages that were settled through this object do not
-        count as lost.
+        A second call releases nothing and returns 0 messages.
 
         Args:
             reason: A text that the views `receipts` and `dead_letters` show, cut at 500 characters.
-            counted: False takes this receive back from each message's count. Use False for messages that did not fail,
-                so that they come no nearer to the RedrivePolicy's `maxReceiveCount`.
+            counted: False takes this receive back from each message's count. Use False for messages that did not fail:
+                then they come no nearer to the RedrivePolicy's `maxReceiveCount`.
 
         Raises:
-            LeaseLost: No message of the claim is held any more, and some were not settled through this object: their
-                deadline passed, or others hold or ended them.
+            LeaseLost: No message of the claim is held, and some were not settled through this object.
         """
         return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
     def delete(self) -> Settled:
         """Acknowledge the claim's messages, in one commit. Safe to retry.
 
-        Messages that were released stay released. On a standard queue a message whose deadline has passed is
-        acknowledged, too, unless somebody has received it since (V10). A session of Spark may ignore missing or corrupt
-        files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles). If `dataframe` was used in such a session, the
-        call first reads the claim once more.
+        Released messages stay released. On a standard queue a message whose deadline has passed is acknowledged, too,
+        unless somebody has received it since (V10).
+
+        A session of Spark may ignore missing or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles).
+        If `dataframe` was used in such a session, the call first reads the claim once more.
 
         Raises:
-            LeaseLost: No message could be acknowledged: others hold, released or deleted those that this object had not
-                settled, or on a FIFO queue their deadline passed. Two tasks with one attempt id hold the same receipt,
-                and learn of each other by this error.
+            LeaseLost: No message could be acknowledged, and some were not settled through this object. Two tasks with
+                one attempt id hold the same receipt, so the second one gets this error.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
@@ -253,20 +242,20 @@ class Claim(Settling):
     ) -> Settled:
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
-        A crash at any point neither repeats nor loses a row. After a crash, the next receive of the messages asks the
-        table whether the rows are in it. Messages whose rows are in the table are not received again (see
-        `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are refused. If the receive
-        got nothing, the call writes nothing and raises nothing. Keep a heartbeat running while Spark computes the rows.
+        A crash at any point neither repeats nor loses a row. The next receive of the messages asks the table whether
+        the rows are in it (see `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are
+        refused. If the receive got nothing, the call does nothing. Keep a heartbeat running while Spark computes the
+        rows.
 
-        **Types.** A value is never changed to fit a column (`ledger.rules.column_types` has the table of types). If a
-        value would change, the call is refused. The error names the column, the types and the cast to make, and, if
-        they are known, the value and its message or row. A new table has only types that every reader knows: no
-        nanoseconds, no unsigned numbers. A column is left out if no row shows its type (only None, [] or {}). The first
-        call whose rows show the type adds the column.
+        **Types.** If a value would change to fit a column, the call is refused (`ledger.rules.column_types` has the
+        table of types). The error names the column, the types and the cast to make, and, if they are known, the value
+        and its message or row. A new table has no nanoseconds and no unsigned numbers, which some readers do not know.
+        If no row shows a column's type (only None, [] or {}), the column is left out. The first call whose rows show
+        the type adds the column.
 
         **Retries are safe.** If an earlier call wrote the rows of all these messages, this call writes none, and the
-        log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` is how many messages
-        this call gave back. To write a claim in parts, name the messages of each part: `messages="message_id"`.
+        log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` counts the messages
+        that this call gave back. To write a claim in parts, name the messages of each part: `messages="message_id"`.
 
         Args:
             rows: A DataFrame, which is computed once, before the call changes anything. Or an Arrow table (pyarrow,
@@ -276,41 +265,39 @@ class Claim(Settling):
             messages: Which messages the rows are about:
 
                 - the name of a column of message ids or receipt handles in the rows. Messages that have a row are
-                  acknowledged, the others stay held. What is written and what is acknowledged cannot differ;
+                  acknowledged, the others stay held;
                 - None: the whole claim, also messages without a row;
                 - a list of receipt handles or message ids, or a table with the column receipt_handle. If the rows have
-                  a column message_id or receipt_handle, it must name the same messages. If the rows have no such
-                  column, nothing can check that the rows are about these messages. A DataFrame of messages is computed
-                  apart from the rows, so its results may differ.
+                  a column message_id or receipt_handle, it must name the same messages. Otherwise nothing checks that
+                  the rows are about these messages. A DataFrame of messages is computed apart from the rows, so its
+                  results may differ.
             failed: The messages that failed, in place of `messages`. All others are acknowledged. The same commit
                 releases the failed messages, or hides them for `visibility_timeout` seconds from now.
 
                 - the name of a column of the rows, which must also have a column message_id or receipt_handle. A
                   message failed if its row has a value in this column, such as a reason. Every value but null counts,
                   also "", 0, False and NaN. In a pandas table NaN means null. Neither the rows of failed messages nor
-                  the column are written. The rows are computed once;
+                  the column are written;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                Rows that carry ids must be about exactly the messages that did not fail. The call is refused if a
-                written row is about a failed message, or if a message has no row and did not fail. Rows without ids
-                cannot be checked: all messages that are not named are acknowledged. A DataFrame of failed messages is
-                then refused, because it is computed apart from the rows. The views `receipts` and `dead_letters` show
-                the reasons of such a column. There is an event for each of the 100 most frequent reasons. `Queue.work`
-                can write a row for each failed message, with its own reason. Hidden messages leave the claim: no
-                heartbeat extends them. Until they become visible, their handles still change them.
+                If rows carry ids, they must be about exactly the messages that did not fail. Otherwise the call is
+                refused. If rows carry no ids, all messages that are not named are acknowledged, and a DataFrame of
+                failed messages is refused. The views `receipts` and `dead_letters` show the reasons of such a column.
+                There is an event for each of the 100 most frequent reasons. No heartbeat extends hidden messages. Until
+                they become visible, their handles still change them.
             schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
                 "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
-                the table with wider types. Types decide, not values: a double makes a bigint column double, even the
-                value 7.0. To keep a column's type, cast the rows.
+                the table with wider types. Types decide, not values: the double 7.0 makes a bigint column double. To
+                keep a column's type, cast the rows.
 
         Raises:
             LeaseLost: Not all of these messages are held any more, or an earlier call wrote rows for some of them only.
-                Or `Queue.claim` found none of the receipt's messages held, and there are rows to write.
+                Or `Queue.claim` found no message held, and there are rows to write.
             InvalidParameterValue: An argument is wrong, or an earlier call wrote the messages to another table.
             OutputNotWritten: The table refuses the rows, or they cannot be computed. Nothing was written.
             UnsafeStorage: On S3, Spark would have to commit (docs/reference/storage.md).
-            OutputUnreadable: The table became unreadable during the write, so it is not known whether the rows are in
-                it. No receive gets the messages until the table can be read.
+            OutputUnreadable: The table became unreadable during the write: the rows may be in it or not. No receive
+                gets the messages until the table can be read.
         """
         if self.grant is None:
             if self._asked is not None and not is_empty(rows):
@@ -339,10 +326,7 @@ class Claim(Settling):
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that have no later deadline, and return what the beat found.
-
-        A beat that reaches the ceiling (V7) is the last one.
-        """
+        """Extend the messages that have no later deadline. A beat that reaches the ceiling (V7) is the last one."""
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
@@ -382,8 +366,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # A message with the outcome SETTLED was settled before. If that was not through this object, it was through
-        # another holder of the receipt: only then the message counts as lost.
+        # If a message was SETTLED through this object, it does not count as lost. If another holder of the receipt has
+        # settled it, it does.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -428,10 +412,9 @@ def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
 
 
 class ReceiveAttempt:
-    """A receive that may wait. A call of `poll` asks the store once, and the caller decides when to poll again.
+    """A receive that may wait `wait` seconds. A call of `poll` asks the store once.
 
-    `wait` says for how many seconds the receive may wait. The constructor raises what `Queue.receive` raises for wrong
-    arguments.
+    The constructor raises what `Queue.receive` raises for wrong arguments.
     """
 
     def __init__(
@@ -461,13 +444,13 @@ class ReceiveAttempt:
                 poll.
             QueueDoesNotExist: The queue was deleted meanwhile.
         """
-        # From the second poll on, read the queue's record again. If the queue was deleted meanwhile, the records of its
+        # From the second poll on, read the queue's record again: the queue may be deleted. Then the records of its
         # messages are gone, and acknowledged messages would be received again.
         record = self._known.pop() if self._known else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". A receive also waits if only
-            # messages in doubt are left, because other messages may arrive.
+            # Q2: "with long polling, no new messages are returned until the count drops". If only messages in doubt are
+            # left, a receive also waits, because other messages may arrive.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received
@@ -528,7 +511,6 @@ def _wait_for_change(access: Access, change_token: object, give_up: float) -> No
 def _request(
     record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
 ) -> ReceiveRequest:
-    """Return a receive request within the bounds of the queue. Raises InvalidParameterValue."""
     limits = attribute_rules.limits_of(record.attributes)
     maximum = bounds.maximum_messages(max_messages, limits)
     if visibility_timeout is None:

@@ -1,6 +1,6 @@
 """The clocks by which the ledger reads the time.
 
-The functions of `ledger.rules` take the instant as the argument `now`. The verbs of the stores take a clock.
+The functions of `ledger.rules` take the instant as `now`. The verbs of the stores take a clock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """The id of this boot of the machine, or an empty text if it is unknown.
-
-        Processes with the same id count their seconds from the same moment.
-        """
+        """The id of this boot of the machine; empty: it is unknown."""
         try:
             return _BOOT.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -54,7 +51,7 @@ def passing_of(clock: Clock) -> Passing:
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the name of the moment from which `passing` counts, or an empty name if it has none.
+    """Return the name of the moment from which `passing` counts; empty: it has none.
 
     The seconds of two processes can be compared if both names are equal and not empty.
     """

@@ -20,8 +20,7 @@ class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a trigger's queue, for all triggers that share the look.
 
     After an announcement the producer makes no further one until Airflow tells whether its event was stored. If the
-    event was lost, the next look announces the work that is waiting at that time, if there is any. `announcements` is
-    public for tests.
+    event was lost, the next look announces the work that is then waiting. `announcements` is public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
@@ -36,7 +35,7 @@ class AcknowledgedLooks(SharedStreamProducer):
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Note each announcement that all triggers took and whose event was stored. Forget any other."""
+        """Note each announcement that all triggers took and whose event was stored."""
         for item in batch:
             self._open = False
             if item.outcome.is_clean:

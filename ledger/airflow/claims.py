@@ -21,9 +21,9 @@ NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout",
 
 
 def told(claim: Claim) -> dict[str, Any]:
-    """Return the description with which another task resumes a claim.
+    """Return the description with which another task resumes a claim, without message bodies.
 
-    The description has no message bodies. `message_id` is the id of one message of the claim.
+    `message_id` is the id of one message of the claim.
     """
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
@@ -48,10 +48,9 @@ def require_told(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
 
-    `description` is the claim's description. The call looks only at the description's `message_id`. If neither the
-    queue nor its dead-letter queue has this message any more, the answer is True. Most likely upkeep has removed the
-    message, which was deleted or had expired. A message that the dead-letter queue has was not acknowledged.
-    `get_queue` returns a queue by its name.
+    The call looks only at the description's `message_id`. If neither the queue nor its dead-letter queue has this
+    message any more, the answer is True: most likely upkeep has removed it. A message in the dead-letter queue was not
+    acknowledged. `get_queue` returns a queue by its name.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED
@@ -67,7 +66,7 @@ def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Ca
 
 
 def attempt_of(attempt_id: str, number: int) -> str:
-    """Return the attempt id of a task's claim number `number`. `Queue.work` gives its claims the same ids."""
+    """Return the attempt id of a task's claim number `number`, which is the same as in `Queue.work`."""
     return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
 
 
@@ -81,6 +80,6 @@ def give_back(queue: Queue, attempt_id: str) -> int:
         try:
             released += queue.claim(receipt_id).release().messages
         except LeaseLost:
-            # The claim ran out after `leases` was read, and other receivers may have its messages.
+            # The claim ran out after `leases` was read.
             continue
     return released

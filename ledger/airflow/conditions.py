@@ -1,9 +1,8 @@
 """Conditions of the sensor and the triggers, and the rule for repeated announcements. No I/O.
 
 A watcher (an Airflow trigger that updates an asset) announces work by an event, and the event starts a run of a DAG.
-Therefore a watcher fires one event when work appears, and none while that work is being done (see `Announcements`). The
-watcher reads only a queue's counts and receives nothing. A run that never starts therefore raises no receive count and
-hides no message.
+Therefore a watcher fires one event when work appears, and none while that work is being done. The watcher reads only a
+queue's counts and receives nothing: a run that never starts hides no message.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ class Condition:
     """A condition on a queue: enough messages are visible, or messages have waited long enough.
 
     The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
-    queue's oldest message is older than `oldest_older_than` seconds. Without both arguments, one visible message is
-    enough. The oldest message is that of `Counts`, and may be in flight. Wrong arguments raise InvalidParameterValue.
+    queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If neither
+    argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -50,14 +49,12 @@ class Announcements:
     While the condition holds, announced work is announced again when
 
     - a look since the announcement found that the condition did not hold;
-    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ from those at the
-      announcement. Somebody has received or settled messages, and nobody works on the messages that remain;
+    - nothing is in flight, and somebody has received or settled messages since the announcement (the numbers of
+      messages in flight, deleted and moved differ);
     - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
       failed to start.
 
-    While any message is in flight, its holder is expected to continue. Receivers that settle messages, and upkeep that
-    removes messages, change the same counts. Upkeep beside waiting work may therefore cause an event too many. It
-    causes no event to be missed.
+    Upkeep that removes messages changes the same counts. So there may be an event too many, but none is missed.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:
@@ -77,7 +74,7 @@ class Announcements:
         return not counts.in_flight and (receivers != _settling_counts(counts) or now - since >= self.again_after)
 
     def announced(self, counts: Counts, now: float) -> None:
-        """Note that the work of these counts was announced, and that the event will not be lost."""
+        """Note that the work of these counts was announced."""
         self._announced = _settling_counts(counts), now
 
 

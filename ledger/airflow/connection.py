@@ -33,7 +33,7 @@ class Place:
     settings: str | None = None
 
     def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
-        """Open the ledger without Spark. With `read_only` the ledger can only be read.
+        """Open the ledger without Spark.
 
         Without `create`, raises LedgerDoesNotExist if there is no ledger. Raises what `Ledger.open` raises.
         """
@@ -46,9 +46,8 @@ class Place:
     def output(self, table: object) -> str:
         """Return the place of an output table.
 
-        A relative path begins at the parent folder of the ledger's root. It does not begin at the folder in which a
-        task runs, because Airflow chooses that folder. Absolute paths, paths that begin with ~, URIs and names of
-        tables are returned unchanged.
+        A relative path begins at the parent folder of the ledger's root, because Airflow chooses the folder in which a
+        task runs. Absolute paths, paths that begin with ~, URIs and names of tables are returned unchanged.
 
         Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
         path.
@@ -65,9 +64,8 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-        A command line would show secrets to other users of the machine. The environment does not show them. Options in
-        OF_THE_CLIENT are left out: their names have no prefix, so they could not be passed by these names. The process
-        uses its own values of them.
+        (A command line would show secrets to other users of the machine.) Options in OF_THE_CLIENT are left out: their
+        names have no prefix, so they could not be passed by these names.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """
@@ -85,8 +83,8 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
     """Return the Place of the ledger that a connection's host and extra name.
 
     Raises:
-        InvalidParameterValue: The host is missing. Or the extra or its storage_options is not a JSON object, the extra
-            has an unknown field, or its settings are not a text. The error names the connection and the field.
+        InvalidParameterValue: The host is missing, or the extra or its storage_options is not a JSON object. Or the
+            extra has an unknown field, or its settings are not a text. The error names the connection and the field.
     """
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
@@ -103,7 +101,7 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
 def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
     """Return the fields of `given`, a mapping or the text of a JSON object, without fields that are null.
 
-    Errors do not show the value, because it may contain secrets.
+    Errors do not show the value, which may contain secrets.
     """
     try:
         parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}

@@ -18,9 +18,9 @@ DEFAULT_CONNECTION = "ledger_default"
 class LedgerHook(BaseHook):
     """Opens the ledger that a connection names.
 
-    The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object of delta-rs's
-    options) and `settings` (the path of a TOML file, on the workers). `owner` is the name of the process in the view
-    `receipts`. Open a ledger in the process that uses it: a forked child can do less with its parent's ledger (see
+    The connection's host is the ledger's root. The connection's extra may have `storage_options` (a JSON object of
+    delta-rs's options) and `settings` (the path of a TOML file, on the workers). `owner` is the name of the process in
+    the view `receipts`. Open a ledger in the process that uses it: a forked child can do less with its parent's (see
     Ledger).
     """
 
@@ -38,7 +38,7 @@ class LedgerHook(BaseHook):
         """The place of the ledger. Raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # Reading extra_dejson has a side effect: after it, logs mask the secrets in the extra.
+        # After a read of extra_dejson, logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 
@@ -52,7 +52,7 @@ class LedgerHook(BaseHook):
         return self.open()
 
     def get_conn(self) -> Ledger:
-        """Return the ledger. Airflow's hooks have this method."""
+        """Return the ledger."""
         return self.ledger
 
     def get_queue(self, name: str) -> Queue:
@@ -60,10 +60,7 @@ class LedgerHook(BaseHook):
         return self.ledger.queue(name)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the ledger can be opened, and its number of queues, or the error.
-
-        The button of the connection form calls this.
-        """
+        """Return whether the ledger can be opened, and its number of queues, or the error."""
         try:
             queues = len(self.ledger.list_queues())
         except Exception as error:

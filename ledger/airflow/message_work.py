@@ -52,8 +52,8 @@ class MessageWork:
     def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:
         """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
-        After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True for
-        the error. In any case raise the error.
+        After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True. In
+        any case raise the error.
         """
         try:
             self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
@@ -72,14 +72,13 @@ class MessageWork:
         return settled.messages, settled.failed
 
     def _written(self, claim: Claim, answer: Any) -> Settled:
-        """Write the rows that the function returned, and settle the claim in the same operation, effectively once."""
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
         rows = table_of(answer) if isinstance(answer, Sequence) else answer
         assert self.output is not None
         if isinstance(rows, pa.Table) and not rows.num_columns:
-            # Without rows there are no columns to write, and no message failed.
+            # There are no columns to write, and no message failed.
             return claim.delete()
         if self.reason is None:
             return claim.write(rows, self.output)
@@ -121,10 +120,8 @@ class MessageWork:
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:
-    """Return rows as a table with the columns of all rows.
-
-    Raises InvalidParameterValue for a row that is not a dictionary, and for an empty dictionary, which has no column.
-    """
+    """Return rows as a table with the columns of all rows. Raises InvalidParameterValue for a row that is not a
+    dictionary, or is empty."""
     for row in rows:
         if not isinstance(row, Mapping) or not row:
             bound = "Each row that it returns must be a dictionary, of a column at least"

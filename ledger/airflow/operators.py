@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class LedgerOperator(BaseOperator):
     """A task on one queue, `ledger_queue`, of the ledger that the connection names.
 
-    `attempt_id`, a template, names the task, and is the same for its retries. By default the id consists of the DAG,
-    run, task and map index. If two deployments of Airflow use one ledger, each needs a template of its own, with the
-    deployment's name in it. The attempt id is also the owner of the task's commits in the view `receipts`.
+    `attempt_id`, a template, names the task, and is the same for its retries. By default it consists of the DAG, run,
+    task and map index. If two deployments of Airflow use one ledger, each needs a template of its own. The attempt id
+    is also the owner of the task's commits in the view `receipts`.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue", "attempt_id")
@@ -51,7 +51,7 @@ class LedgerOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> LedgerHook:
-        """The hook that opens the ledger, in the process that runs the task."""
+        """The hook that opens the ledger."""
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
@@ -71,8 +71,7 @@ def has_another_try(context: Context) -> bool:
 class LedgerCreateQueueOperator(LedgerOperator):
     """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises, such as
-    QueueNameExists if the queue exists with another value of a given attribute.
+    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -85,24 +84,23 @@ class LedgerCreateQueueOperator(LedgerOperator):
         self.tags = tags
 
     def execute(self, context: Context) -> str:
-        """Create the ledger and the queue if they do not exist. The call is safe to repeat."""
+        """Create the ledger and the queue if they do not exist."""
         return self.hook.open(create=True).create_queue(self.ledger_queue, self.attributes, self.tags).name
 
 
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Use
-    `function` instead to call a function when the task runs. The function returns such a list, or an Arrow, pandas or
+    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Or
+    give a `function`, which is called when the task runs. The function returns such a list, or an Arrow, pandas or
     polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id,
     message_attributes and message_deduplication_id, for a table `body`.
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
-    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a
-    repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
+    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue
+    recognizes a repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
 
-    Returns ledger_queue and the number of `messages`. No body and no id is stored in an XCom. Raises what `Queue.send`
-    raises.
+    Returns ledger_queue and the number of `messages`, and no body or id. Raises what `Queue.send` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "messages", "options")
@@ -128,12 +126,12 @@ class LedgerSendOperator(LedgerOperator):
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        # Keep the table: `messages` may be a reader, which can be read only once.
+        # Keep the table: `messages` may be a reader, which can be read once.
         table = arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
         else:
-            # Airflow passes another task's result as a sequence of a type of its own, so make a list of it.
+            # Airflow passes another task's result as a sequence of its own type.
             listed = messages if isinstance(messages, (str, Mapping)) else list(messages)
             count = len(queue.send(listed, all_or_nothing=True, **options))
         self.log.info("sent %d messages to %s", count, self.ledger_queue)
@@ -143,13 +141,12 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with a description of each claim that is not empty, for LedgerWorkOperator: its receipt, its count
-    and more, but no body. Expand over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat
-    holds a claim before its task starts, so `visibility_timeout` has to last until then. It is in seconds, and by
-    default the queue's.
+    Returns a list with a description of each claim that is not empty, without bodies, for LedgerWorkOperator. Expand
+    over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task
+    starts, so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
-    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
-    before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
+    While the claims are held, a retry returns the same claims with restarted timeouts. A worker may even have been
+    killed before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
     finished or ran out, it receives new claims. Raises what `Queue.receive_many` raises.
     """
 
@@ -186,9 +183,8 @@ class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
     With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. A DAG may
-    therefore run every few minutes: if no round is due, the check reads only version numbers and the record of the last
-    round. Returns the round's counts, or None if no round ran. A retry is another round, which is safe. Raises what
-    `Ledger.upkeep` raises.
+    therefore run every few minutes. Returns the round's counts, or None if no round ran. A retry is another round,
+    which is safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -253,7 +249,7 @@ class LedgerSensor(BaseSensorOperator):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger, opened read-only, once for all pokes of a process."""
+        """The ledger, opened read-only, once for all looks of a process."""
         return LedgerHook(self.ledger_conn_id).place.open(read_only=True)
 
     def execute(self, context: Context) -> Any:
@@ -278,6 +274,6 @@ class LedgerSensor(BaseSensorOperator):
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Return whether there is work, and the content of the event."""
+        """Return whether there is work, and the event."""
         counts = self.ledger.queue(self.ledger_queue).counts()
         return PokeReturnValue(self.condition.holds(counts), event_of(self.ledger_conn_id, self.ledger_queue, counts))

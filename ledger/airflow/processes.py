@@ -40,9 +40,8 @@ class TaskProcess:
     def wait(self, grace: float) -> int:
         """Wait until the command ends. Return its exit code, negative for a signal.
 
-        After the command, ask its remaining children to end, too, and kill them after `grace` seconds. A killed
-        spark-submit leaves its driver, which gives its claim back when it is asked to end. At the return, all printed
-        lines have been passed to `say`.
+        Then ask its remaining children to end, too, and kill them after `grace` seconds. (A killed spark-submit leaves
+        its driver, which then gives its claim back.) At the return, all printed lines have been passed to `say`.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace

@@ -63,7 +63,7 @@ def provider_info() -> dict[str, Any]:
 
 
 def _distribution() -> str:
-    """Return the name of the distribution that this package is installed from, in Airflow's normal form."""
+    """Return the name of the distribution that has this package, in Airflow's normal form."""
     entries = entry_points(group="apache_airflow_provider")
     names = [entry.dist.name for entry in entries if entry.module == __name__ and entry.dist is not None]
     return re.sub(r"[-_.]+", "-", names[0]).lower() if names else "ledger"

@@ -23,8 +23,8 @@ AGAIN_AFTER = 1_800.0
 class LedgerTrigger(BaseTrigger):
     """Fires once, when the condition on a queue holds (see `Condition`).
 
-    The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. The trigger has no state but its arguments,
-    so a restarted triggerer can make it again. Wrong arguments raise InvalidParameterValue.
+    The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. A restarted triggerer can make the trigger
+    again from its arguments. Wrong arguments raise InvalidParameterValue.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
     New work causes one event. No further event comes while the work is being done. If nothing is in flight, the event
     is repeated after `again_after` seconds, or sooner (see `Announcements`).
 
-    Airflow 3.3 can acknowledge events. With such an Airflow, triggers with the same arguments share one look at the
-    queue. An event counts as announced once Airflow has stored it, and the work of a lost event is announced again.
-    With an earlier Airflow, an event counts as announced once it is handed over. Only the triggerer's process remembers
-    announcements: a new process announces waiting work once more. A run may therefore find nothing to do.
+    With Airflow 3.3 (which can acknowledge events), triggers with the same arguments share one look at the queue. An
+    event counts as announced once Airflow has stored it, and the work of a lost event is announced again. With an
+    earlier Airflow, an event counts as announced once it is handed over. A new process of the triggerer announces
+    waiting work once more. A run may therefore find nothing to do.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         self.announcements()
 
     def announcements(self) -> Announcements:
-        """Return fresh Announcements, which have announced nothing. Raises InvalidParameterValue."""
+        """Return Announcements that have announced nothing. Raises InvalidParameterValue."""
         return Announcements(Condition(self.at_least, self.oldest_older_than), self.again_after)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -119,10 +119,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer that looks at the queue for all triggers with these arguments.
-
-        The producer learns from Airflow which events were stored.
-        """
+        """Return the producer that looks at the queue for all triggers with these arguments."""
         from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))

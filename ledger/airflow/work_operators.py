@@ -1,8 +1,4 @@
-"""Operators that work on messages: on a claim, on each message alone, or with Spark.
-
-`LedgerWorkOperator` and `LedgerConsumeOperator` work in the task's own process, without Spark.
-`LedgerSparkWorkOperator` runs jobs/work.py in a process of its own.
-"""
+"""Operators that work on messages: on a claim or on each message alone (both without Spark), or with Spark."""
 
 from __future__ import annotations
 
@@ -36,16 +32,15 @@ class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges the messages.
 
     `claim` describes one claim of a LedgerReceiveOperator. Expand over the list of descriptions that it returns.
-    (LedgerConsumeOperator is a task that receives by itself.) `function` returns
+    `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of the messages that failed;
-    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
-      claim is done, and its rows are in the table once, wherever a worker dies. `reason` may name a column of the rows.
-      If a row has a value in this column, its message failed, and the row is not written. With `reason` the rows also
-      need a column message_id.
+    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The rows are
+      in the table once, wherever a worker dies. `reason` may name a column of the rows, which then also need a column
+      message_id. If a row has a value in this column, its message failed, and the row is not written.
 
-    Failed messages are hidden for `hide_failed` seconds, and can then be received again, as often as the queue's
-    RedrivePolicy allows.
+    Failed messages are hidden for `hide_failed` seconds. Then they can be received again, as the queue's RedrivePolicy
+    allows.
 
     When the function raises, so does the task. If another try follows, the claim is kept for it, as long as V7 allows.
     If no try follows, the claim is given back (released): at the last try, or after AirflowFailException or
@@ -56,9 +51,8 @@ class LedgerWorkOperator(LedgerOperator):
     others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
     task that received the claim.
 
-    A relative `output_table` begins at the folder that holds the ledger's root, and the log names the place. Returns
-    the numbers of `claims`, of done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises
-    what `function` raises.
+    A relative `output_table` begins at the folder that holds the ledger's root. Returns the numbers of `claims`, of
+    done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises what `function` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
@@ -98,7 +92,7 @@ class LedgerWorkOperator(LedgerOperator):
     def on_kill(self) -> None:
         """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
 
-        Airflow calls this when SIGTERM interrupts a task. Without the SystemExit, Airflow would let the task continue.
+        Airflow calls this at SIGTERM. Without the SystemExit, Airflow would let the task continue.
         """
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
@@ -123,9 +117,9 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Hold the claim until the next try can begin, and return True. Return False if no try follows this error.
+        """Hold the claim until the next try can begin, or, if V7 forbids this, until its present deadline.
 
-        If the claim cannot be held so long (V7), it is held until its present deadline.
+        Return False, and do nothing, if no try follows this error.
         """
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
@@ -138,7 +132,7 @@ class LedgerWorkOperator(LedgerOperator):
         return True
 
     def _longest_delay(self) -> timedelta:
-        """Return the longest delay that Airflow makes before the next try, without the wait for a free worker."""
+        """Return the longest delay before the next try, without the wait for a free worker."""
         delay = self.retry_delay if isinstance(self.retry_delay, timedelta) else timedelta(seconds=self.retry_delay)
         if not self.retry_exponential_backoff:
             return delay
@@ -196,10 +190,7 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit. Do nothing when no work runs.
-
-        Airflow calls this when SIGTERM interrupts a task. Without the SystemExit, Airflow would let the task continue.
-        """
+        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does. Do nothing when no work runs."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -207,23 +198,22 @@ class LedgerConsumeOperator(LedgerOperator):
 class LedgerSparkWorkOperator(LedgerOperator):
     """Runs the worker jobs/work.py in a process of its own, by default until the queue is empty.
 
-    The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to the table
-    `output_table`, and acknowledges. A heartbeat holds each claim.
+    The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to `output_table`,
+    and acknowledges. A heartbeat holds each claim.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
     a Python that has pyspark, and the file. The operator adds the connection's root and settings. The environment gets
-    `env` and the connection's storage options (see `Place.environment`). `arguments` are further arguments of the job:
-    ["--claim", "100000", "--reason", "error"].
+    `env` and the connection's storage options. `arguments` are further arguments of the job: ["--claim", "100000",
+    "--reason", "error"].
 
     The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
-    arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root,
-    not at the process's folder. If it is relative, the log and the task's result name its place.
+    arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root.
+    The task then returns the table's place.
 
-    The process sends heartbeats while it runs, and gives its claim back when it fails or is asked to end. The method
-    on_kill sends SIGTERM, and after `grace` seconds the remaining processes are killed. If Airflow's own worker is
-    killed, the kernel sends SIGTERM to the process (on Linux). If the process itself is killed, its claim stays held
-    until the deadline. A retry before the deadline gets the claim back and continues. If no try follows, the operator
-    gives the claim back.
+    If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
+    `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to
+    the process (on Linux). If the process itself is killed, its claim stays held until the deadline. A retry before the
+    deadline gets the claim back and continues. If no try follows, the operator gives the claim back.
 
     With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After
     a retry two workers hold one claim, until one of them acknowledges it and the other finds it lost.
@@ -303,7 +293,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
             self._process.terminate(self.grace)
 
     def _give_back(self) -> None:
-        """Give back the messages that the killed process held, if there are any."""
+        """Give back the messages that the ended process still holds, if there are any."""
         try:
             released = give_back(self.opened_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)

@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments` (default: this process's); return the exit code."""
+    """Run the command line `arguments` (default: this process's), and return the exit code."""
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     try:
         from ledger.cli.app import run

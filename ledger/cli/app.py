@@ -1,7 +1,7 @@
 """The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
 
 For errors of the ledger, of click and of the operating system, and for MemoryError, `run` prints no traceback. Other
-exceptions leave `run`, and Python prints their traceback.
+exceptions leave `run`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
         _flush_nothing()
         return FAILED
     except (OSError, MemoryError) as error:
-        # For example, the disk behind stdout is full. The command's commit stays.
+        # The disk behind stdout is full, say. The command's commit stays.
         click.echo(f"ledger: {error or type(error).__name__}", err=True)
         try:
             sys.stdout.flush()
@@ -141,18 +141,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_nothing() -> None:
-    """Discard the output that stdout still buffers.
-
-    Otherwise Python tries to write it again at exit, fails, and exits with code 120.
-    """
+    """Discard the output that stdout still buffers: otherwise Python would exit with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:
-    """Write the log to stderr, from the level in LEDGER_LOG (debug, info, ...) upwards.
-
-    If LEDGER_LOG is not set, Python writes warnings and errors to stderr.
-    """
+    """Write the log to stderr, from the level in LEDGER_LOG (debug, info, ...) upwards, if it is set."""
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging

@@ -119,7 +119,7 @@ def consume(
     group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
     root_uri = require_root(root)
-    # Do not call `open_ledger` here: it hides pandas from pyarrow, and the user's function may need pandas.
+    # `open_ledger` hides pandas from pyarrow, and the user's function may need pandas.
     from ledger.ledger import Ledger
     from ledger.settings import Settings
 
@@ -179,12 +179,10 @@ def consume(
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
     """Return the limits of --group-limit options, by group. The key None means each group that no option names.
 
-    An option is GROUP=RATE[/PERIOD][,CALLS]. RATE or CALLS may be missing, not both.
-
     Raises:
         InvalidParameterValue: A text has another form, or a group has two limits.
     """
-    # The import is inside the function because `ledger --help` needs no Arrow.
+    # Import here, because `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
 
     limits_by_group: dict[str | None, GroupLimit] = {}

@@ -1,7 +1,7 @@
 """The findings of `ledger doctor`: about the machine, the storage, a ledger, and the ledger's load.
 
-A finding is OK, WARN or FAIL. The module imports no installed package until it looks at a storage or a ledger: people
-run the doctor where packages are missing.
+A finding is OK, WARN or FAIL. The module imports an installed package only to look at a storage or a ledger: people run
+the doctor where packages are missing.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 #: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
 FindingFields = tuple[str, str, str, str]
-#: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days than LOW_DAYS at the rate of
-#: writing that was measured.
+#: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days of writing than LOW_DAYS.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: Warn about a claim that is held for longer. A heartbeat also extends the claim of a worker that hangs.
+#: Warn about a claim that is held for longer: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: Warn above this number of receipts of acknowledged claims. Many of them make receives slower (measured with 50,000 in
-#: docs/explanation/disk.md).
+#: Warn above this number of receipts of acknowledged claims, which make receives slower (see docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
-#: Warn above this number of conflicts a minute: after each conflict a verb reads and decides again.
+#: Warn above this number of conflicts a minute.
 MANY_CONFLICTS = 60
 
 
@@ -103,7 +101,7 @@ def in_time(seconds: float) -> str:
 
 
 DAY = 86_400
-#: Warn above this number of commits since a table's checkpoint: opening the table reads each of them.
+#: Warn above this number of commits since a table's checkpoint: opening the table reads all of them.
 MANY_COMMITS = 2_000
 #: A finding names at most this number of files or queues.
 MOST_NAMED = 5
@@ -164,7 +162,6 @@ def _findings(
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
-    """If `root` is on an object store, try this store, with the keys in the environment, and yield the findings."""
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import object_store
 
@@ -180,7 +177,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 
 
 def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) -> Iterator[Finding]:
-    """Yield findings about the ledger's tables, or the reason why the tables cannot be read."""
+    """Yield findings about the ledger's tables, or about why the tables cannot be read."""
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain
     from ledger.runtime.checks import Finding
@@ -224,7 +221,7 @@ def _permissions(root: str) -> Iterator[Finding]:
 
         permissions = look_over(root)
     except (ImportError, LedgerError):
-        # `_ledger` yields a finding about the same cause when it reads the tables.
+        # `_ledger` yields a finding about the same cause.
         return
     if permissions is None or not permissions.faults:
         return
@@ -284,8 +281,7 @@ def _judged(health: Health) -> Iterator[Finding]:
 
 def _paths(health: Health) -> Finding:
     """Return a finding that says whether verbs commit small changes directly, or why they run an engine's statements.
-
-    The finding also counts the newest MERGEs into `visibility`: how many were direct, and how many were statements.
+    The finding also counts the newest MERGEs of both kinds into `visibility`.
     """
     from ledger.runtime.checks import Finding
 

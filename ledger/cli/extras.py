@@ -1,7 +1,6 @@
 """The error of a command whose extra is not installed.
 
-An extra is an optional part of the package, such as `endpoint`, with its own dependencies. A command that needs an
-extra imports the modules that use it inside `naming_extra`, as `serve` does.
+An extra is an optional part of the package, such as `endpoint`, with its own dependencies.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
 Each row keeps the number of the line that it begins in; rows of a table are counted from 1. A row becomes an entry: a
-message to send, with SQS's field names. The entry's body is the value of the column `body`, or of the column that
---body names. The columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and
-aws_trace_header set the same fields of the entry.
+message to send, with SQS's field names. The body is the value of the column `body`, or of the column that --body names.
+The columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header set the
+same fields of the entry.
 
 If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
-WITH_WHOLE_ROWS set fields, and only on a FIFO queue. A table that is passed to `Queue.send` follows the same rules.
+WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
-#: Longest field of a CSV file, in characters. The CSV reader's own default is less than a message may have.
+#: Longest field of a CSV file, in characters. The CSV reader's own default is shorter.
 LONGEST_FIELD = LARGEST_MESSAGE_BYTES
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 #: SQS's field name for each column that sets a field of the entry, except for the body.
@@ -45,10 +45,8 @@ SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and fie
 
 
 class Row(NamedTuple):
-    """A row of an input: the line that it begins in, its columns, and `text`: the body if the row is sent whole.
-
-    In rows of a Parquet file or a Delta table `text` is empty.
-    """
+    """A row of an input: the line that it begins in, its columns, and `text`: the body if the row is sent whole. (In
+    rows of a table `text` is empty.)"""
 
     line: int
     columns: Mapping[str, Any]
@@ -65,8 +63,7 @@ class Malformed(NamedTuple):
 def format_of(source: str, given: str | None) -> str:
     """Return the format of an input: `given`, else text for stdin, else the format that its place or name shows.
 
-    A folder with Delta's log is a Delta table, and so is a name that ends with `.delta`. Otherwise the ending of the
-    name says the format. Raise click.UsageError for an ending that is none of ENDINGS.
+    Raise click.UsageError for an ending of the name that is none of ENDINGS.
     """
     if given is not None:
         return given
@@ -90,8 +87,8 @@ def format_of(source: str, given: str | None) -> str:
 class InputContent(NamedTuple):
     """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
-    `lines` has the number of the line that each row begins in. `bodies` is a remark for the user: that rows are sent
-    whole, that columns are left out, or that the input has no rows. It is None if none of these is so.
+    `lines` has the line that each row begins in. `bodies` is a remark for the user: that rows are sent whole, that
+    columns are left out, or that the input has no rows. `bodies` is None if none of these is so.
     """
 
     entries: list[dict[str, Any]]
@@ -118,7 +115,7 @@ def read(
             on_row(len(rows))
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
-    # Rows of `_table` have the body as `body`, whatever the name of its column was.
+    # In rows of `_table` the body is always `body`.
     column, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, column, fifo=fifo))
     bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
@@ -126,10 +123,8 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out.
-
-    Return None if the bodies have a column of their own and no column is left out.
-    """
+    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out; None:
+    all are sent."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
@@ -143,14 +138,15 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """Return the remark that an input has no rows. Return None if it has malformed lines, which are printed instead."""
+    """Return the remark that an input has no rows; None if it has malformed lines, which are printed instead."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each row. If some rows have the column of bodies, the others get an empty body.
+    """Yield an entry for each row. If some rows have the column of bodies, the others get an empty body, which the
+    queue refuses.
 
-    The queue refuses an empty body. Raises WrongInput if `body` names a column that no row has.
+    Raises WrongInput if `body` names a column that no row has.
     """
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
@@ -195,8 +191,8 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     """Yield the rows of JSON lines, or the elements of one array as rows.
 
-    Blank lines do not count. The input is one array if its first line begins with `[`, and is either the only line or
-    no JSON by itself.
+    The input is one array if its first line begins with `[`, and is either the only line or no JSON by itself. Blank
+    lines do not count.
     """
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
@@ -213,7 +209,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of the array in these lines as rows. The first error of syntax is yielded as the last item."""
+    """Yield the elements of the array in these lines as rows. The first error of syntax is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -253,7 +249,6 @@ def _skip_space(text: str, place: int) -> int:
 
 
 def _loaded(text: str) -> Any:
-    """Return the value of a JSON text, or a ValueError with the reason why it is not JSON."""
     try:
         return json_value(text)
     except ValueError as error:
@@ -264,7 +259,7 @@ def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Mal
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(value, ValueError):
-        # Leave out the line number that the error has: it is 1, because the line was parsed alone.
+        # Leave out the error's line number: it is 1, because the line was parsed alone.
         why = f"{value.msg}: column {value.colno}" if isinstance(value, json.JSONDecodeError) else value
         return Malformed(number, f"is not JSON: {why}")
     if isinstance(value, str):
@@ -288,8 +283,7 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             return
         except csv.Error as error:
             yield Malformed(line, f"is no CSV: {error}")
-            # If the reader took no further line, it is at the end of the file, and would raise this error again and
-            # again.
+            # At the end of the file, the reader would raise this error again and again.
             if reader.line_num == before:
                 return
             continue
@@ -332,8 +326,7 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 def _cell(name: str, cell: str) -> Any:
     """Return a cell of CSV as text. Cells of delay_seconds and message_attributes are converted.
 
-    An empty cell is None if its column sets a field of the entry (see `SQS`). Raises ValueError for attributes that are
-    not JSON.
+    An empty cell of a column in `SQS` is None. Raises ValueError for attributes that are not JSON.
     """
     if name not in SQS or not cell:
         return cell if name not in SQS else None
@@ -350,10 +343,7 @@ def _cell(name: str, cell: str) -> Any:
 def _table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table. Each row has its body as `body`, whatever the name of the column of bodies is.
-
-    Before the first row, add the names of the table's columns to `names`.
-    """
+    """Yield the rows of a table, with the body as `body`. First add the names of the table's columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows
@@ -384,17 +374,15 @@ def _delta(source: str) -> Any:
         loaded = DeltaTable(source)
         if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
             return loaded.to_pyarrow_table()
-        # With column mapping, the files have other column names than the table. `to_pyarrow_table` ignores the mapping,
-        # and would return nulls.
+        # With column mapping, the files have other column names than the table. `to_pyarrow_table` would return nulls.
         return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
     except DeltaError as error:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
 def _parquet(source: str) -> Any:
-    """Return the rows of a Parquet file or of a folder of such files.
-
-    They have the columns of all files, and a column for folders named COLUMN=VALUE.
+    """Return the rows of a Parquet file or of a folder of such files, with the columns of all files. Each folder named
+    COLUMN=VALUE gives a column.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds

@@ -108,7 +108,7 @@ def _receipts_of(
     previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
     queue and receipt. If such a version is not kept any more, say so on stderr.
     """
-    # A receipt has one event `granted`. Grants to retries of its attempt are events `granted again`, and are left out.
+    # A receipt has one event `granted`. Grants to retries of its attempt are events `granted again`.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
     arrivals = [
         (event["version"], names.get(event["queue"])) for event in events if event["event"] in ("arrived", "restored")
@@ -123,7 +123,7 @@ def _receipts_of(
                 position = _position_as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
                 arrivals = [arrival for arrival in arrivals if arrival[0] < granted.get(receipt, 0)]
                 continue
-            # Nobody has received the message in this queue since it arrived there, or was restored.
+            # Nobody has received the message since it arrived in this queue, or was restored.
             before: tuple[str, str | None] | None = position
             while arrivals and before == position:
                 version, arrived_in = arrivals.pop()
@@ -135,7 +135,7 @@ def _receipts_of(
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return the queue and the receipt of a message as of a version (None: now). Return None if it did not exist."""
+    """Return the queue and the receipt of a message as of a version (None: now); None: it did not exist."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -186,7 +186,7 @@ def sql(
 
 
 def _shown(table: pa.Table) -> pa.Table:
-    """Return the table with columns of nanoseconds cut to microseconds: Python's instants have no nanoseconds."""
+    """Return the table with columns of nanoseconds cut to microseconds, as Python's instants have no nanoseconds."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -197,10 +197,7 @@ def _shown(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows. An instant or a duration that Python cannot hold becomes a text.
-
-    Python's instants have the years 1 to 9999.
-    """
+    """Return a table's rows. An instant or a duration that Python cannot hold becomes a text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -221,7 +218,7 @@ def _value(scalar: Any) -> Any:
             return [_value(value) for value in scalar.values]
         if pa.types.is_duration(scalar.type):
             return f"{scalar.value} {scalar.type.unit}"
-        # Take the time zone away: for years outside 1 to 9999, Arrow's text of an instant with a zone is wrong.
+        # For years outside 1 to 9999, Arrow's text of an instant with a zone is wrong.
         naive = scalar.cast(pa.timestamp(scalar.type.unit)) if pa.types.is_timestamp(scalar.type) else scalar
         return naive.cast(pa.string()).as_py()
 
@@ -401,8 +398,8 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 class Rates:
     """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
 
-    Each look reads only commits that are newer than the last look. The numbers are approximate: an event of a commit
-    counts as a verb, and a commit without events as one verb, even if several sends share it.
+    The numbers are approximate. An event of a commit counts as a verb. A commit without events counts as one verb, even
+    if several sends share it.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -417,7 +414,7 @@ class Rates:
     def now(self) -> dict[str, float]:
         """Return the verbs a second of each queue, by its id.
 
-        They are counted over WINDOW seconds, or over less if the first look did not read all commits of that time.
+        If the first look did not read all commits of WINDOW seconds, they are counted over less.
         """
         now = self._clock()
         for table in TABLES:
@@ -439,7 +436,7 @@ class Rates:
         for commit in commits:
             metadata = commit.metadata
             if metadata.get("queue"):
-                # Verbs of several calls may share a commit, which has their events. A send has no event.
+                # Verbs that share a commit have their events in it. A send has no event.
                 self._seen.append(
                     (metadata.get("at", commit.timestamp), metadata["queue"], max(1, len(metadata.get("events", ()))))
                 )

@@ -104,8 +104,8 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 def _nothing(queue: Queue) -> str:
     """Return a sentence for people: no message is visible.
 
-    If messages are in flight, postponed or parked, the sentence also counts them together, as in flight. Then it says
-    when the first of them becomes visible, unless somebody extends it.
+    If messages are in flight, postponed or parked, the sentence counts all of these as in flight. The sentence then
+    says when the first one becomes visible.
     """
     from ledger.clock import instant
 
@@ -149,10 +149,8 @@ def _attribute(attribute: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, release the claim, and raise the error.
-
-    The command has not printed the receipt, so without this release the user could not give the messages back.
-    """
+    """Return the messages of a claim. If they cannot be read, release the claim, whose receipt was not printed, and
+    raise the error."""
     try:
         return claim.messages()
     except LedgerError as error:
@@ -247,7 +245,7 @@ def release(
     held_queue = open_ledger(root, settings).queue(queue)
     if postponed:
         if receipt == "-" and (receipt := _receipt_on_stdin()) is None:
-            # A receive that found nothing has no receipt: nothing was given back under it.
+            # A receive that found nothing has no receipt.
             messages = 0
         else:
             under = {} if receipt is None else {"receipt_id": receipt}
@@ -300,7 +298,6 @@ def _settled(
     settle_claim: Callable[[Claim], Settled],
     settle_handles: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
-    """Settle a whole claim, or single handles. Print the outcome, and return the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
@@ -343,7 +340,7 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt_on_stdin() -> str | None:
-    """Return the receipt on stdin, or None for the line of a receive that found nothing: its receipt is null.
+    """Return the receipt on stdin; None: the line is of a receive that found nothing.
 
     Raises WrongInput unless stdin has exactly one line that is not blank.
     """
@@ -371,7 +368,7 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
     return field
 
 
-#: If more messages match --where, nothing is moved: their ids must fit in the memory of this process.
+#: If more messages match --where, nothing is moved: their ids must fit in memory.
 MOST = 1_000_000
 
 
@@ -421,7 +418,7 @@ def redrive(
 
 def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
     """Return the ids of the visible messages of a queue that match a predicate. Raises WrongInput beyond MOST."""
-    # The line break ends a comment at the predicate's end. Otherwise the comment would hide the parenthesis.
+    # The line break ends a comment at the predicate's end, which would hide the parenthesis.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
         ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()

@@ -21,10 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class WrongInput(click.ClickException):
-    """The error for an input that cannot be used: exit code 2.
-
-    The usage text is not printed, because the options and arguments were right.
-    """
+    """The error for an input that cannot be used: exit code 2, and no usage text."""
 
     exit_code = 2
 
@@ -56,16 +53,13 @@ def as_json(function: Function) -> Function:
 
 
 def find_root(root: str | None) -> str | None:
-    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None.
-
-    If options --root stand before and after the command's name, the one after the name counts.
-    """
+    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None."""
     context = click.get_current_context()
     place = context.params.get("place")
     if place:
         return str(place)
     root_of_all = context.find_root().params.get("root")
-    # The option --root before the command's name counts, unless the user also gave --root after the name.
+    # An option --root after the command's name counts more than one before it.
     if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(root_of_all)
     return root or None
@@ -80,10 +74,7 @@ def require_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the options name. With `read_only`, the user needs no right to write.
-
-    With `create`, make the ledger if there is none.
-    """
+    """Open the ledger that the options name. With `create`, make the ledger if there is none."""
     place = require_root(root)
     with _fast_imports():
         from ledger.ledger import Ledger
@@ -97,9 +88,8 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 def _fast_imports() -> Iterator[None]:
     """Make the imports in the block faster.
 
-    During the block Python collects no garbage. During the block and after it, OpenBLAS has one thread, unless the
-    environment says otherwise. From the block on pyarrow works without pandas, unless one of the two was imported
-    before.
+    During the block Python collects no garbage. From the block on, OpenBLAS has one thread, unless the environment says
+    otherwise. If neither pyarrow nor pandas was imported before, pyarrow works without pandas from the block on.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
@@ -125,9 +115,8 @@ class _NoPandas:
 def _import_arrow_without_pandas() -> None:
     """Import pyarrow so that it takes pandas as not installed. Do nothing if pyarrow or pandas was imported before.
 
-    pyarrow imports pandas with its first array, to recognize DataFrames. This import may take longer than the rest of a
-    command, and the commands that call this function have no DataFrames. pyarrow looks for pandas only once, so it does
-    not find pandas later either.
+    With its first array, pyarrow imports pandas, to recognize DataFrames. This may take longer than the rest of a
+    command, which has no DataFrames.
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return

@@ -79,10 +79,6 @@ def _print(done: UpkeepReport, json: bool) -> None:
 
 
 def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
-    """Check each period whether a round is due, and run a round that is due, until SIGTERM or Ctrl-C.
-
-    Print a line for each round that did something.
-    """
     from ledger.runtime.termination import draining
     from ledger.upkeep_daemon import Upkeeper, in_words
 
@@ -299,7 +295,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """Return how many queues, messages and messages in flight a ledger has. Return None if it cannot be read."""
+    """Return how many queues, messages and messages in flight a ledger has; None: it cannot be read."""
     from ledger.errors import LedgerError
 
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-#: Tables and blocks show at most this number of characters of a text. The output of --json has the whole text.
+#: Tables and blocks show at most this number of characters of a text.
 LONGEST = 400
 
 
@@ -24,10 +24,8 @@ def many(count: int, thing: str) -> str:
 
 
 def print_json(*documents: Any) -> None:
-    """Print each document as a line of JSON.
-
-    Instants are in ISO 8601 and UTC, bytes in base64. NaN and infinity become null.
-    """
+    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC, bytes in base64. NaN and infinity are
+    null."""
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
@@ -63,14 +61,14 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
-    """Print rows in aligned columns, with numbers on the right. If there are no rows, print the text `if_empty`."""
+    """Print rows as `table_of` does. If there are no rows, print the text `if_empty`."""
     click.echo(table_of(rows) if rows else if_empty)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Return rows as text in aligned columns. A column of numbers (and None) is aligned on the right.
+    """Return rows (at least one) as text in aligned columns. A column of numbers (and None) is aligned on the right.
 
-    `cell_of` formats a value; the default is `text_for_people`. There must be a row.
+    `cell_of` formats a value; the default is `text_for_people`.
     """
     names, text_of = list(rows[0]), cell_of or text_for_people
     cells = [[text_of(row[name]) for name in names] for row in rows]
@@ -106,8 +104,8 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
 def text_for_people(value: Any) -> str:
     """Return a value as text for people.
 
-    Thousands are separated, fractions have one digit, instants have no fractions of seconds, and long texts are cut
-    after LONGEST characters. Characters that cannot be printed are escaped.
+    Thousands are separated, fractions have one digit, instants have no fractions of seconds. A long text is cut after
+    LONGEST characters. Characters that cannot be printed are escaped.
     """
     if value is None:
         return ""
@@ -148,7 +146,7 @@ def _plain(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
-    """Return an instant in UTC. A timestamp without a time zone names no instant: return it as it is."""
+    """Return an instant in UTC. A timestamp without a time zone is returned as it is."""
     return value if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
@@ -159,10 +157,8 @@ class ProgressLine:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text.
-
-        A text is not shown within `every` seconds after the last one that was shown, or after this object was made.
-        """
+        """Replace the line by this text. Do nothing within `every` seconds after the last text that was shown, or after
+        this object was made."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every

@@ -40,7 +40,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # Continue with the other queues. This queue gets a row without counts.
+            # This queue gets a row without counts.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:
@@ -63,7 +63,7 @@ def depth_of(queue: Queue) -> dict[str, Any]:
 
 
 def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
-    """Return the row of a queue. If `counts` is None, all values but the queue's name are None."""
+    """Return the row of a queue. Without `counts`, all values but the queue's name are None."""
     age = None if counts is None else counts.age_of_oldest
     states = {state: getattr(counts, state, None) for state in STATES}
     return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
@@ -256,7 +256,6 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
 
 
 def _age(name: str, text: str) -> float:
-    """Return an age in seconds from a text such as 90, 90s, 30m, 12h or 7d. Raise InvalidParameterValue for others."""
     from ledger.errors import InvalidParameterValue
     from ledger.rules.limits import seconds_of_time
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: The command names at most this number of refused rows, and of lines that it cannot read, and counts the others.
+#: The command names at most this number of refused rows, and of lines that it cannot read.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -91,7 +91,7 @@ def send(
         )
     if content.bodies is not None and not json:
         click.echo(f"ledger: {text_for_people(content.bodies)}", err=True)
-    # This command prints the refused rows below. The warning of the log `ledger.send` would repeat the first of them.
+    # This command prints the refused rows below. The log `ledger.send` would repeat the first of them.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = ProgressLine(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
@@ -158,7 +158,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
 
 
 def _name(lines: Iterable[tuple[int, str]]) -> None:
-    """Print lines and their problems to stderr: at most MOST_NAMED lines, and how many others there are."""
+    """Print lines and their problems to stderr, at most MOST_NAMED, and how many others there are."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)

@@ -43,16 +43,15 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # Replace this process by spark-submit, so that a signal to this process reaches the script.
+    # Replace this process, so that a signal to this process reaches the script.
     os.execvpe(command[0], command, environment)
 
 
 def _require_queue(arguments: tuple[str, ...]) -> None:
     """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
 
-    Leave the check to the job if an option comes before ROOT or QUEUE, or if the ledger cannot be opened for another
-    reason. Leave it to the job also if ROOT has a colon, as a URI has, because the storage's keys may be in Spark's
-    configuration.
+    The check is left to the job if an option comes before ROOT or QUEUE, or if the ledger cannot be opened. The same
+    holds if ROOT has a colon, as a URI has: the storage's keys may be in Spark's configuration.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger

@@ -92,7 +92,7 @@ def _made(target: Ledger, name: str, source: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise click.UsageError for `-`: an export is a Parquet file, which is read from its end, and not as a stream."""
+    """Raise click.UsageError for `-`: a Parquet file is read from its end, and not as a stream."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 

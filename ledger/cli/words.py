@@ -1,4 +1,4 @@
-"""The texts of errors for the command line: with its options in place of Python's parameters."""
+"""The texts of errors for the command line, with its options in place of Python's parameters."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def error_text(error: LedgerError) -> str:
     if isinstance(error, QueueDoesNotExist):
         advice = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
         return f"{error.message} {advice}"
-    # The names of a queue's attributes stay: the command line has the same names.
+    # Names of a queue's attributes are the same on the command line.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
         return _of_value(error)
     if isinstance(error, MissingParameter) and error.field in OPTIONS:

@@ -1,7 +1,4 @@
-"""Access to one queue of a ledger, for its verbs.
-
-A Queue has an Access, and passes it to its claims and to their helpers.
-"""
+"""Access to one queue of a ledger, for the verbs of the Queue and its claims."""
 
 from __future__ import annotations
 
@@ -24,9 +21,8 @@ if TYPE_CHECKING:
 class Access:
     """Access to one queue of a ledger. `frames` handles DataFrames; it is None if the ledger was opened without Spark.
 
-    `made` is the queue's record from the moment when the user opened the queue. The name and the id of a queue never
-    change. All else may have changed since that moment. A verb therefore calls `record`, and acts on its result. Most
-    verbs call it once; a copy and an import call it for each part.
+    `made` is the queue's record from the moment when the user opened the queue. All but its name and id may have
+    changed since. A verb therefore calls `record`, and acts on its result.
     """
 
     store: Store
@@ -34,8 +30,7 @@ class Access:
     settings: Settings
     frames: Frames | None
     made: QueueRecord
-    #: A function for another process, started by spawn: it opens the ledger there, and returns access to this queue.
-    #: None if no other process can open the ledger.
+    #: Opens the ledger in another process, started by spawn, and returns access to this queue. None: no process can.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
     #: The messages that were deleted or released through this queue object or its claims, for each open claim.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
@@ -58,16 +53,14 @@ class Access:
         return record
 
     def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
-        """Return a context in which Spark's jobs name the verb, the queue and the receipt.
-
-        The context does nothing if the ledger was opened without Spark.
-        """
+        """Return a context in which Spark's jobs name the verb, the queue and the receipt. (Without Spark, the context
+        does nothing.)"""
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
         """Return the object that moves DataFrames. Raises SparkIsNeeded if the ledger was opened without Spark.
 
-        The error says that `what` needs Spark. Its advice is `instead`, a sentence about a call that needs no Spark.
+        The error says that `what` needs Spark. `instead` is its advice: a sentence about a call that needs no Spark.
         """
         if self.frames is None:
             message = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"

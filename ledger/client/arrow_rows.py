@@ -42,7 +42,7 @@ class SentTable:
     def ids(self) -> pa.Table:
         """Return a row per message: message_id, body (strings).
 
-        If the ledger was opened without Spark, the rows have the order of the sent rows.
+        Without Spark, the rows have the order of the sent rows.
         """
         return self._ids
 
@@ -74,8 +74,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry for a queue with these attributes, by name.
 
-    The argument `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. A row whose
-    attributes cannot be read yields its error. Raises InvalidParameterValue for a table that cannot be sent.
+    `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. A row whose attributes
+    cannot be read yields its error. Raises InvalidParameterValue for a table that cannot be sent.
     """
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
@@ -133,7 +133,7 @@ def _is_writable_as_json(value: Any) -> bool:
 
 
 def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
-    """Return the path and type of the first part of a column that has no JSON here; None if all parts have."""
+    """Return the path and type of the first part of a column that has no JSON here; None: all parts have."""
     types = pa.types
     if types.is_struct(kind):
         return next(

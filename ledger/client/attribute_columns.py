@@ -13,9 +13,8 @@ full*.
 
 A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
 the other forms become this map, too, except maps that Spark's code reads as they are (`is_attributes`). For a send
-without Spark each row's attributes become a dict. The attributes of each row are checked by the same rule as those of a
-message in a list (`rules.message_attributes`). For maps that stay as they are, Spark's tasks check the rule's twin
-(`bulk_rows`).
+without Spark each row's attributes become a dict. The attributes of each row are checked by the rule for a message in a
+list (`rules.message_attributes`). In maps that stay as they are, Spark's tasks check them (`bulk_rows`).
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a send through Spark reads a column of this type as it is.
-
-    Such a column is a map from texts to texts, or to attributes in full.
-    """
+    """Tell whether a type is a map from texts to texts, or to attributes in full. A send through Spark reads such a
+    column as it is."""
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -55,9 +52,9 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
     A DataFrame whose rows are sent whole, as JSON, is also unchanged. Without the map, Arrow would make one struct of
-    all dicts. If an attribute is an integer in one row and a fraction in another, Arrow would change the integer.
+    all dicts, and change an integer beside a fraction.
 
-    Raises InvalidParameterValue for attributes that a message of a list may not have either. The error names the row.
+    Raises InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.
     """
     if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -80,8 +77,8 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    The table has plain types (see `arrow_values`). The table stays as it is if its rows are sent whole, as JSON, if no
-    row has attributes, or if Spark's code reads the column as it is (`is_attributes`).
+    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, if no
+    row has attributes, or if `is_attributes` holds.
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
     InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.
@@ -94,15 +91,15 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return a function from a row's number to its attributes, in the form in which a message of a list has them.
+    """Return a function from a row's number to its attributes, in the form of a message of a list; None: it has none.
 
-    The function returns None for a row without attributes. This call raises InvalidParameterValue for a type that this
-    module does not read. The returned function raises the same error for a value that cannot be read.
+    This call raises InvalidParameterValue for a type that this module does not read. The returned function raises it
+    for a value that cannot be read.
     """
     if not _has_attributes(table, body):
         return lambda number: None
     read = _required_reader(table[COLUMN].type)
-    # The type was checked before this line: Python may have no values for a refused type.
+    # Read the values after the check: Python may have no values for a refused type.
     values = table[COLUMN].to_pylist()
     return lambda number: None if values[number] is None else read(values[number])
 
@@ -115,16 +112,13 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Tell whether a table has one column of attributes that counts (see `_counts`), with a value in some row."""
+    """Tell whether a table has one column of attributes that counts, with a value in some row."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether the column of attributes counts: only if the bodies have a column of their own.
-
-    Otherwise the rows are sent whole, and this column is a part of the body.
-    """
+    """Tell whether the column of attributes counts: not if the rows are sent whole."""
     return (body or "body") in names
 
 
@@ -149,7 +143,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Tell whether values of a type may be an attribute's value. If not, the whole table is refused."""
+    """Tell whether values of a type may be an attribute's value."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -179,10 +173,7 @@ def _of_pairs(pairs: Any) -> dict[str, object]:
 
 
 def require_distinct_keys(pairs: Any) -> Any:
-    """Return the pairs unchanged.
-
-    Raises InvalidParameterValue for a repeated key: nothing says which of its values counts.
-    """
+    """Return the pairs unchanged. Raises InvalidParameterValue for a repeated key."""
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)

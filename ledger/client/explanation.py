@@ -1,7 +1,4 @@
-"""Explanations of verbs: the SQL statement that a verb would commit, and its source rows.
-
-An explanation commits nothing.
-"""
+"""Explanations of verbs: the SQL statement that a verb would commit, and its source rows."""
 
 from __future__ import annotations
 
@@ -46,15 +43,15 @@ class Explanation:
         verb: The verb.
         table: The name of the table that the verb commits to; None: the verb commits nothing.
         statement: The commit as an SQL statement; None: the verb commits nothing. A MERGE or an append reads its rows
-            from a view `source`. delta-rs has no SQL for a MERGE. It gets the same predicate and clauses through its
-            own interface. A commit without rows is shown as an SQL comment.
+            from a view `source`. delta-rs has no SQL for a MERGE: delta-rs gets the same predicate and clauses through
+            its own interface. A commit without rows is shown as an SQL comment.
         rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE they have the columns of the
             table, `operation` (insert, update or delete) and `expected_revision`: the revision that the row in the
             table must still have. New receipts and new segments get random names, which differ when the verb runs.
         engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
             ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new
-            partition (docs/explanation/statements.md). Then the engine runs the statement.
+            partition (docs/explanation/statements.md).
     """
 
     verb: str
@@ -90,13 +87,11 @@ def explain(
     call: Callable[[Access], object],
     given: Mapping[str, object],
 ) -> Explanation:
-    """Return the first commit that `call` would make. `call` gets an Access through which nothing is changed.
+    """Return the first commit that `call` would make.
 
     Args:
-        access: The access to the queue.
         verb: The verb, which must be one of `verbs`.
-        verbs: The verbs that can be explained.
-        call: Calls the verb.
+        call: Calls the verb, through an Access that changes nothing.
         given: The verb's arguments, by the names that an error shows (see `numbered`).
 
     Raises:
@@ -122,10 +117,7 @@ def explain(
 
 
 def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's arguments by name.
-
-    Arguments that were given by position are named `argument 1`, `argument 2`, and so on.
-    """
+    """Return a call's arguments by name: those that were given by position as `argument 1`, `argument 2`, and so on."""
     return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 

@@ -1,12 +1,11 @@
 """An exported queue: a Parquet file with a row for each message.
 
-Other programs can read the file, and `ledger import` sends its messages. The file's metadata says that it is an export,
-and has the export's id. Each commit of an import records how many row groups the import has sent. If the import dies,
-the next import of the same file into the same queue continues after these row groups, unless the next import has
-another attempt id.
+Other programs can read the file, and `ledger import` sends its messages. The file's metadata has the export's id. Each
+commit of an import records how many row groups the import has sent. If the import dies, the next import of the file
+into the same queue, under the same attempt id, continues after these row groups.
 
-The file appears under its name only when it is complete. It is written under a temporary name in the same folder and
-synced. Then it gets its own name by a hard link, or by a rename where links do not work.
+The file is written under a temporary name and synced. Then it gets its own name by a hard link, or by a rename where
+links do not work.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute
 from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
-#: KEY is the metadata entry that describes the export, as JSON. FORMAT is the number of the format that this release
-#: writes; later formats have greater numbers.
+#: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group. If the real row groups differ, another program has
-#: rewritten the file.
+#: The metadata entry with the number of rows in each row group. The numbers show whether another program has rewritten
+#: the file.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -102,7 +100,7 @@ def write_file(
     """Write an exported file, each part as a row group, and return how many messages it has.
 
     `on_written` is called after each part, with the number of messages written so far. Raises InvalidParameterValue if
-    the name is taken or its folder does not exist. Raises StorageFailed if the file cannot be written.
+    the name is taken or its folder does not exist, and StorageFailed if the file cannot be written.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -111,7 +109,7 @@ def write_file(
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with aside.open("xb") as file:
-            # Write statistics only of sent_at: statistics of bodies would repeat bodies in the file's footer.
+            # Statistics of bodies would repeat bodies in the file's footer.
             with pq.ParquetWriter(
                 file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
             ) as writer:
@@ -148,12 +146,12 @@ def _give_name(aside: Path, path: Path) -> None:
         try:
             os.link(aside, path)
         except FileExistsError:
-            # If the file of this name was removed in the meantime, the name is free again: try once more.
+            # If the file of this name was removed in the meantime, try once more.
             _require_free(path)
             continue
         except OSError:
-            # Most likely the file system has no hard links. Unlike a link, the rename replaces a file that gets this
-            # name after the check.
+            # Most likely the file system has no hard links. A rename replaces a file that gets this name after the
+            # check.
             _require_free(path)
             aside.rename(path)
         break
@@ -207,7 +205,7 @@ def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
-        # An import that continues after some of the row groups would skip rows, or import them twice.
+        # An import that continues after some row groups would skip rows, or import them twice.
         bound = "Its rows are not those of the export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     return about

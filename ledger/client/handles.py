@@ -2,7 +2,7 @@
 
 A request (HandleRequest) is what a call asks for one handle; parameters that hold requests are named `wishes`. An
 action asks the store to change messages of one receipt. The store answers each action with outcomes of runs. From these
-outcomes this module makes one outcome for each handle.
+outcomes this module makes one for each handle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A list or a tuple of receipt handles. The type is not `Sequence[str]`, because a single text would match that.
+#: A list or a tuple of receipt handles. (A single text would match `Sequence[str]`.)
 HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
 #: Handles that need no Spark: a list, or a table with a column `receipt_handle`.
 PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
@@ -49,10 +49,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """A request for one receipt handle.
-
-    If the request's timeout is refused, `refused` is the error, and nothing is done for the handle.
-    """
+    """A request for one receipt handle. `refused` is the error about its timeout: nothing is done for the handle."""
 
     handle: str | None
     verb: Verb
@@ -117,8 +114,8 @@ class HandleList:
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason, by which the views tell messages with different reasons apart.
 
-    See `visibility.change`. All reasons that are not in `marks` share the next number. A message without a reason gets
-    the number after that one, or 0 if `marks` is empty.
+    All reasons that are not in `marks` share the next number. A message without a reason gets the number after that
+    one, or 0 if `marks` is empty.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0
@@ -128,8 +125,7 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 def handles_of(field: str, handles: object) -> list[str | None]:
     """Return receipt handles as a list.
 
-    Raises InvalidParameterValue for a value that `require_list` refuses, and for an element that is neither a text nor
-    None.
+    Raises InvalidParameterValue for a value that `require_list` refuses, or an element that is neither a text nor None.
     """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
@@ -176,10 +172,7 @@ def outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOu
 
 
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
-    """Return message ids as RUNS. An id does not tell the lane, so the lanes are -1.
-
-    Raises InvalidParameterValue for a wrong id.
-    """
+    """Return message ids as RUNS, with -1 for the unknown lanes. Raises InvalidParameterValue for a wrong id."""
     places = {ids.place(identifier) for identifier in message_ids}
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 

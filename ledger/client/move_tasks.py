@@ -39,8 +39,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` stores a new task only while no other task of this queue runs. If another task was first, `all`
-            # now returns it. While that task runs, `new_task` raises an error.
+            # `put_task` refuses a new task while another task of this queue runs. Then `all` returns that task, and
+            # `new_task` raises an error.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -64,9 +64,8 @@ class MoveTasks:
     def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the steps of a task until it ends.
 
-        `revision` is the task's revision after the last step that this process took (-1: not known). If the task has
-        another revision, another process has changed it, perhaps because this process stood still. This process then
-        only waits, until the task is abandoned or ends.
+        `revision` is the task's revision after this process's last step (-1: not known). If the task has another
+        revision, another process has continued it. This process then only waits until the task is abandoned or ends.
         """
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -77,54 +76,52 @@ class MoveTasks:
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move the messages that a running task may move now, and return the task after this step.
 
-        Several processes may try a step, and only one of them moves messages. Returns None if another process took
-        this step, if the task was cancelled before it, or if clocks disagree.
+        Of several processes, only one takes a step. Returns None if another process took this step, if the task was
+        cancelled before it, or if clocks disagree.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Move the messages that a task may move now. Return the task after this step.
+        """Move the messages that a task may move now, after this process took the step. Return the task after it.
 
-        This process must have taken the step before. An error of the ledger ends the task as FAILED, except
-        ClocksDisagree: then the call returns None, and the task waits until it counts as abandoned. A caller that has
-        just read the queue passes it as `source`.
+        An error of the ledger ends the task as FAILED. But for ClocksDisagree the call returns None, and the task waits
+        until it counts as abandoned. `source` is the queue, if the caller has just read it.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
-            # The task makes no progress until a user corrects the clock, or the queue's time.
+            # A user has to correct the clock, or the queue's time.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-            # If another change of the task was committed first, such as a cancel, that change stays.
+            # If another change of the task, such as a cancel, was first, that change stays.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
-            # The task was cancelled, or another process continued it as abandoned. Add the moved messages to its count.
+            # The task was cancelled, or another process continued it. Add the moved messages to its count.
             task = self._stored(task.task)
 
     def _latest(self, handle: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == handle), None)
 
     def _stored(self, handle: str) -> MoveTask:
-        """Return the task as it is stored now. Raises ResourceNotFound if it was removed."""
+        """Return the task as it is stored now. Raises ResourceNotFound if there is none."""
         task = self._latest(handle)
         if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return task
 
     def _as_it_is(self) -> QueueRecord:
-        """Return the source queue as it is now. Raises QueueDoesNotExist.
+        """Return the source queue as it is now: somebody may change its retention while the task runs.
 
-        A task may run for hours, and somebody may change the queue's retention in this time. The task does not move
-        messages that have expired by the present retention.
+        Raises QueueDoesNotExist.
         """
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:
@@ -141,10 +138,8 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there are.
-
-    A task whose source queue was deleted gets the status FAILED instead.
-    """
+    """Take a step of every abandoned task, and return how many there are. The task of a deleted queue becomes
+    FAILED."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

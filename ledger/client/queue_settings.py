@@ -33,8 +33,7 @@ def attributes(access: Access) -> dict[str, str]:
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
     """Set the attributes that the function `given` returns. Other attributes stay.
 
-    The store calls `given` with the queue's attributes. If another change is committed first, the store calls `given`
-    again, with the attributes after that change.
+    The store calls `given` with the queue's attributes, and again if another change is committed first.
     """
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -47,20 +46,13 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Set the attribute Policy to what the function `changed` returns.
-
-    The store calls `changed` with the present Policy (None: the queue has none). If another change is committed
-    first, the store calls `changed` again, with the Policy after that change.
-    """
+    """Set the attribute Policy to what `changed` returns for the present Policy (None: none). See
+    `change_attributes`."""
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replace the tags by those that the function `changed` returns.
-
-    The store calls `changed` with the queue's tags. If another change is committed first, the store calls `changed`
-    again, with the tags after that change.
-    """
+    """Replace the tags by those that `changed` returns for the present tags. See `change_attributes`."""
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),

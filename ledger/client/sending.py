@@ -1,8 +1,8 @@
 """The sends of a text, an entry, a list of entries, or a table.
 
 An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list is checked
-by itself, and has its own outcome (M2). One commit sends all entries that were not refused; if there are none, nothing
-is committed. Some errors of an entry refuse the whole call (`fails_the_batch`).
+by itself, and has its own outcome (M2). One commit sends all entries that were not refused, if there are any. Some
+errors of an entry refuse the whole call (`fails_the_batch`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ NOTHING_SENT = "Nothing was sent."
 
 
 def entry_advice(number: int) -> str:
-    """Return the advice of an error that refuses a call: the number of the entry that caused it."""
+    """Return the advice of an error that refuses a call: the entry that caused it."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
     """The entries of a send: those that can be sent, and the outcomes of all.
 
-    A LedgerError in place of an entry says why the caller refused the entry. `queue` has the queue's attributes.
-    `common` has the fields of entries that lack them.
+    A LedgerError in place of an entry says why the caller refused the entry. `queue` are the queue's attributes.
+    `common` are the fields of entries that lack them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EntryList:
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
         """Return one outcome per entry, in order, from the store's answers for `entries`.
 
-        If entries for the queue `name` were refused, a warning in the log says how many, and the first reason.
+        If entries for the queue `name` were refused, the log warns of their number and the first reason.
         """
         answers = iter(sent)
         outcomes = [
@@ -72,7 +72,7 @@ class EntryList:
         refused = [entry for entry in self._read if isinstance(entry, LedgerError)]
         if refused:
             first = next(number for number, entry in enumerate(self._read) if isinstance(entry, LedgerError))
-            # The log does not get the error's text, which may show the body.
+            # The error's text may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
             reason = ": ".join(why if len(why) > 1 else [error.code, *why])
@@ -107,8 +107,8 @@ def send(
 ) -> Sent | SentTable | list[SendOutcome]:
     """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
 
-    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome. It
-    is raised with `all_or_nothing`, and if it refuses the whole call (`fails_the_batch`).
+    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome.
+    With `all_or_nothing`, or if it refuses the whole call (`fails_the_batch`), the error is raised.
     """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
@@ -137,8 +137,7 @@ def send(
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
     """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
 
-    A process does not repeat a warning for the same queue, columns and `body`, as long as this combination is among the
-    1,000 that were sent last.
+    A process repeats no warning for one of the last 1,000 combinations of queue, columns and `body`.
     """
     left_out = message_rules.left_out(names, body)
     if left_out:

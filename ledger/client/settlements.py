@@ -1,9 +1,9 @@
 """The messages that were settled through a claim, not by others.
 
-To end a message is to delete or release it. Messages that the claim's holder ended are not lost. Messages that another
-holder of the same receipt ended are lost. Two tasks with one attempt id have the same receipt, and the store cannot
-tell the two apart. Therefore each Claim object remembers the messages that were ended through this object, or through
-the Queue object that made it. If any other message of the claim was ended, another holder has ended it.
+To end a message is to delete or release it. If the claim's holder ended a message, it is not lost. If another holder of
+the same receipt ended it, it is lost. (Two tasks with one attempt id have the same receipt.) The store cannot tell the
+two holders apart. Therefore each Claim object remembers the messages that were ended through this object, or through
+the Queue object that made it. Another holder has ended all other ended messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ledger.store.protocol import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: If there are more tables than this, they are joined into one: many tables of few rows cost more than one table.
+#: If there are more tables than this, they are joined into one, which is cheaper.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -47,7 +47,7 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which a verb ends the messages of `runs`.
 
-        For `outside` all of these messages count as ended from the start, so that no heartbeat takes them for lost.
+        From the start, all of these messages count as ended for `outside`, so that no heartbeat takes them for lost.
         Once the verb's outcome is known, only the messages that the verb ended count. After an error that leaves the
         outcome unknown, all of these messages count for good.
         """
@@ -60,7 +60,7 @@ class ClaimSettlements:
             ending.done = RUNS.empty_table()
             raise
         else:
-            # If the block has not called `answered`, assume that the verb ended every message.
+            # Without a call of `answered`, assume that the verb ended every message.
             ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
@@ -85,16 +85,16 @@ class ClaimSettlements:
     def left(self, runs: pa.Table) -> int:
         """Return how many messages of `runs` are not known to be ended through this claim.
 
-        A verb whose answer was lost, or has not arrived, may or may not have ended some of these.
+        Messages of a verb whose outcome is not known are among them.
         """
         with self._lock:
-            # A copy keeps a verb that ran when the copy was made, and that may have its answer by now.
+            # A copy may have a part whose verb has ended since.
             ended = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
         return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *ended])) if ended else count_messages(runs)
 
 
 class Ending:
-    """A verb that ends messages. `done` has the messages that it ended. It is None until these are known."""
+    """A verb that ends messages. `done` has the messages that it ended; None: these are not known."""
 
     done: pa.Table | None = None
 
@@ -125,10 +125,8 @@ class OpenClaims:
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
-    """Return how many messages of `runs` are in none of `others`.
-
-    The runs of `others` may overlap. Those of `runs` must not overlap.
-    """
+    """Return how many messages of `runs` are in none of `others`. The runs of `others` may overlap, those of `runs`
+    not."""
     if not runs.num_rows:
         return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()
@@ -138,7 +136,7 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     start, end = start[order], np.maximum.accumulate(end[order])
     # Let each run begin behind the last position of all runs before it.
     start = np.concatenate([start[:1], np.maximum(start[1:], end[:-1] + 1)])
-    # Put an empty run first, so that every position has a run before it.
+    # With an empty run first, every position has a run before it.
     start, end = np.concatenate([[-1], start]), np.concatenate([[-2], end])
     before = np.concatenate([[0], np.cumsum(np.maximum(end - start + 1, 0))])
     return count_messages(runs) - int(

@@ -1,9 +1,7 @@
 """The settling of messages by their receipt handles: delete, release and extend, in any combination.
 
-Each call is one commit, or none. A queue and its claims settle in the same way. Handles are a list, an Arrow table or a
-Spark DataFrame. `delete_one` and `change_one` take one handle, a text. A *request* (HandleRequest) is what a call asks
-for one handle; parameters that hold requests are named `wishes`. An *action* is what the store does to messages of one
-receipt.
+Each call is one commit, or none. A *request* (HandleRequest) is what a call asks for one handle; parameters that hold
+requests are named `wishes`. An *action* is what the store does to messages of one receipt.
 """
 
 from __future__ import annotations
@@ -48,13 +46,13 @@ REASON = "reason"
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 
-    The actions may delete or release messages of a Claim object that came from the same Queue object. That claim then
-    counts these messages as settled by itself, not as lost (see `settlements`).
+    The actions may delete or release messages of a Claim object from the same Queue object. That claim then does not
+    count these messages as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
-        # Leave out actions on a whole claim: the claim itself records the messages that they end.
+        # A claim itself records the messages that an action on the whole claim ends.
         ending = [
             (number, stack.enter_context(own.ending(action.runs)))
             for number, action in enumerate(actions)
@@ -81,7 +79,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # For `settle`, delete=None means that there is nothing to delete. Here None is a mistake: `handles_of` raises.
+    # In `settle`, None means that there is nothing to delete. Here None is a mistake: `handles_of` raises.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -128,7 +126,7 @@ def settle(
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
-#: Stands for all receipts in `release_postponed`. None cannot stand for them, because None is an empty claim's receipt.
+#: Stands for all receipts in `release_postponed`. (None is an empty claim's receipt.)
 ALL = "*"
 
 
@@ -138,8 +136,8 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED, even if the queue accepts older receipts: so a consumer that received a message after the call of
-    # `given_back` keeps the message.
+    # FENCED, even if the queue accepts older receipts: if a consumer received a message after `given_back` was called,
+    # it keeps the message.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
     return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -153,7 +151,6 @@ def _apply_list(
 
 
 def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
-    """Return the actions, with the reason in those that release or extend."""
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
@@ -164,9 +161,8 @@ def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
-    `given` is the user's argument. `parts` are the handles to release and those to extend. If `given` is one text for
-    all handles, the iterator never ends. Raises InvalidParameterValue for a list whose length is not the number of
-    these handles, and for a reason that is neither a text nor None.
+    `parts` are the handles to release and those to extend. One text for all handles makes an endless iterator. Raises
+    InvalidParameterValue for a list of the wrong length, and for a reason that is neither a text nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
@@ -208,11 +204,11 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raise InvalidParameterValue if a list of timeouts is longer or shorter than the list `extended`.
+    """Raise InvalidParameterValue for one timeout that is out of bounds, and for a list of timeouts that is longer or
+    shorter than the list `extended`.
 
-    Raise the same error if one timeout for all handles is out of bounds. `extended` has the handles to extend, as
-    `_read` returned them; None if the call extends nothing. If `timeout` is a text, it names a column of a table, whose
-    values are checked later.
+    `extended` has the handles to extend, as `_read` returned them; None: there are none. If `timeout` is a text, it
+    names a column of a table, whose values are checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -290,9 +286,9 @@ class Settling:
         """Acknowledge some messages, release some and extend some, all in one commit, or in none if nothing changes.
 
         M2: If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If
-        two actions of one call would each change a message, and differently, neither changes it, whatever their order.
-        Examples are delete and release, two deadlines, and two releases for different reasons. Both outcomes are then
-        "contradicted", with the error code InvalidParameterValue. Other messages are settled as usual.
+        two actions of one call would change a message differently, neither changes it. Examples are delete and release,
+        two deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error
+        code InvalidParameterValue. Other messages are settled as usual.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
@@ -302,13 +298,13 @@ class Settling:
             reason: Why messages are released or extended, as one text for all. The views `receipts` and `dead_letters`
                 show its first 500 characters. If no argument is a DataFrame, the reason may be a list: one reason for
                 each handle of `release`, then one for each of `extend`. If this argument is left out, an Arrow table of
-                handles may have a column `reason`. One call records at most 100 different reasons, the most frequent
-                ones, and one common text for the others. A message that is extended for a reason is a planned retry: in
-                `processing_times` it is postponed, and not timed out.
+                handles may have a column `reason`. One call records the 100 most frequent reasons, and one common text
+                for the others. A message that is extended for a reason is a planned retry: in `processing_times` it is
+                postponed, and not timed out.
 
         Returns:
             Outcomes, in the form that `Queue.delete` returns. If `delete`, `release` or `extend` is a DataFrame, the
                 outcomes are one DataFrame, without an order. Otherwise the outcomes have the order delete, release,
-                extend. They are one pyarrow.Table if one of these arguments is a table, else a list.
+                extend. The outcomes are one pyarrow.Table if one of these arguments is a table, else a list.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

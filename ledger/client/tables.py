@@ -1,6 +1,6 @@
 """The inputs of users: a list, a Spark DataFrame, or an Arrow table.
 
-Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves. Their
+Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves: their
 values have no encoding of their own, such as a dictionary.
 """
 
@@ -45,8 +45,8 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 def require_batch(field: str, value: object, verb: str) -> None:
     """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
 
-    `field` is the verb's name for the value. `verb` is a call that takes one of the stream's batches, as a user would
-    write it.
+    `field` is the verb's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
+    it.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
@@ -76,8 +76,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
     Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, and a table that Arrow
-    cannot read or would change. The error names the column if it is known, and the row if one value is wrong. Errors of
-    libraries become this error.
+    cannot read or would change. The error names the column if it is known, and the row if one value is wrong.
     """
     if is_spark(value):
         return None
@@ -107,15 +106,14 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
 
 
 def made_by(value: object, library: str) -> bool:
-    """Tell whether a value's class is a library's, or derives from one of its classes, as geopandas' frames do."""
+    """Tell whether a value's class, or one of its base classes, is a library's."""
     return any(base.__module__.partition(".")[0] == library for base in type(value).__mro__)
 
 
 def require_no_nul(value: Any) -> None:
     """Raise InvalidParameterValue for a name with a NUL character.
 
-    The names of fields inside a column count, too. Arrow's C interface ends a name at this character, so the reader
-    may take the column for another one.
+    Names of fields inside a column count, too. Arrow's C interface ends a name at this character.
     """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
@@ -123,7 +121,7 @@ def require_no_nul(value: Any) -> None:
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # A DataFrame of pandas has no schema. For a column of objects, this check sees no names of fields inside it.
+        # A DataFrame of pandas has no schema. In a column of objects, this check sees no names of fields.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -143,7 +141,7 @@ class UnreadableByLibrary(Exception):
 
 @contextmanager
 def reading_by_library() -> Iterator[None]:
-    """Turn an error of a library into UnreadableByLibrary. A panic of Rust, which is no Exception, counts as an error.
+    """Turn an error of a library, also a panic of Rust, into UnreadableByLibrary.
 
     A LedgerError passes unchanged. An error that Arrow made of a Ctrl-C becomes KeyboardInterrupt.
     """
@@ -153,7 +151,7 @@ def reading_by_library() -> Iterator[None]:
         raise
     except Exception as error:
         if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
-            # Ctrl-C interrupted a generator of the user, and Arrow turned the interrupt into an error of its own.
+            # Ctrl-C interrupted a generator of the user.
             raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
@@ -166,7 +164,7 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
     """Return `value`, a sequence such as a list or a plain tuple, as a list.
 
     Raises InvalidParameterValue for any other value: a single text, a mapping, a generator, a numpy array, a column, or
-    a row with named fields. A set is refused because it has no order, which outcomes need.
+    a row with named fields. A set is refused because it has no order.
     """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
@@ -179,7 +177,7 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
 def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
     """Return a column of an Arrow table, with nulls in place of NaN. A column without values becomes one of nulls.
 
-    Raises InvalidParameterValue if the column is missing, or if `accepts` refuses its type. `kinds` has the accepted
+    Raises InvalidParameterValue if the column is missing, or if `accepts` refuses its type. `kinds` are the accepted
     types in words.
     """
     if name not in table.column_names:
@@ -190,7 +188,7 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
     values = _without_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
-        # A column without values fits every type. pandas may have made it a column of floats.
+        # A column without values fits every type.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if accepts is is_integer and pa.types.is_floating(kind):
         # pandas makes floats of whole numbers in a column with a missing number.
@@ -202,7 +200,6 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
 
 
 def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column, with nulls in place of NaN, which pandas has for missing values."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
@@ -227,7 +224,7 @@ def _dataset_types() -> tuple[type, ...]:
 def _read(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # The value is a batch, or a single column, which has the same interface. For a column Arrow raises an error.
+    # The value is a batch, or a single column, for which Arrow raises an error.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
@@ -259,8 +256,7 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column in plain types; see `arrow_values`.
 
-    Raises InvalidParameterValue, which names the column. If a value is wrong (such as a text that is not UTF-8), the
-    error also names the row.
+    Raises InvalidParameterValue, which names the column and, if a single value is wrong, the row.
     """
     try:
         with reading_by_library():
@@ -306,7 +302,7 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 
 
 def _find_wrong_object(values: Any) -> tuple[str, str] | None:
-    """Return what is wrong with a column of pandas' objects, and what to do. Return None if nothing is wrong.
+    """Return what is wrong with a column of pandas' objects, and what to do; None: nothing is wrong.
 
     The wrong value is the first one that Arrow cannot read, or whose class differs from that of the first value. Nulls
     do not count.
@@ -352,8 +348,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
     """Return the error for a table that cannot be read.
 
-    The error names the first column that Arrow cannot read by itself. If Arrow can read each column, the error is about
-    the whole table.
+    The error names the first column that Arrow cannot read by itself, or else the whole table.
     """
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):

@@ -42,10 +42,10 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
         with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All messages of this part have gone since the call of `contents`.
+                    # All messages of this part are gone.
                     continue
                 following = _progress_after(progress, part, until)
-                # Read the target's attributes again for each part: somebody may have changed its bounds.
+                # Somebody may have changed the bounds of the target meanwhile.
                 target_record = target.record()
                 copied = [_copied(message, target_record) for message in part]
                 with _with_progress_in_advice(progress):
@@ -57,13 +57,13 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
             else:
                 log.info("%d messages of %s were copied to %s", count, record.name, target_record.name)
                 return Copied(count, before.messages if before else 0)
-        # Another process makes the same copy, and has committed this part. Continue after the last part in the target.
+        # Another process makes the same copy, and has committed this part. Continue behind the target's last part.
         progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
-    """Add to the advice of an OverLimit how many messages of the copy are in the target, if there are any."""
+    """Add to the advice of an OverLimit how many messages of the copy are in the target."""
     try:
         yield
     except OverLimit as error:

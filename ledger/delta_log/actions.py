@@ -26,10 +26,7 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """Return the `commitInfo` of a commit, with the `parameters` of its operation.
-
-    A random `txnId` makes each entry unique, even if two commits do the same thing at the same moment.
-    """
+    """Return the `commitInfo` of a commit. A random `txnId` makes each entry unique."""
     info = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
     return {"commitInfo": {**info, "txnId": secrets.token_hex(16), "userMetadata": json.dumps(metadata)}}
 
@@ -57,8 +54,8 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file that has `rows`.
 
-    The action gets the number of rows. For each of the columns `statistics` it gets the count of nulls, and the minimum
-    and maximum, if the column has a value. `is_change` is False if the rows were in the table before.
+    The action gets the number of rows. For each column of `statistics` it gets the count of nulls, and the minimum and
+    maximum, if the column has a value. `is_change` is False if the rows were in the table before.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

@@ -1,14 +1,13 @@
 """Alterations of a table by others: features, properties, columns, files of other tables.
 
 The client's tables ask for protocol (1, 2) and nothing else. A table that asks for more, or has other columns, is
-altered: the client cannot follow its log. There are two cases of an altered table:
+altered: the client cannot follow its log. There are two cases:
 
 - The engine's own statements still read and write the table, which takes longer.
 - The engine refuses the table. For delta-rs, `refusal_of` is the one rule for that. Verbs raise its result as
-  TableAltered. The health of a ledger, `ledger doctor` and `/ready` show the same result before a verb raises it.
+  TableAltered. `ledger doctor` and others show it before a verb raises it.
 
-`DELTA_RS_WRITES` names the features that delta-rs writes. tests/delta_log/test_foreign.py tries each feature that
-delta-rs can switch on. These tests fail if a release of delta-rs writes more of them, or fewer.
+tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` is wrong.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: The features with which delta-rs can append rows, though perhaps do nothing else.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: A feature that readers must know, if it is dropped without TRUNCATE HISTORY, leaves the feature
-#: `checkpointProtection`. delta-rs refuses that feature, too. With TRUNCATE HISTORY, Delta asks that no version of the
-#: last day has the feature, unless this property says otherwise.
+#: With TRUNCATE HISTORY, Delta asks that no version of the last day has the dropped feature, unless this property says
+#: otherwise. (Without TRUNCATE HISTORY, some features leave `checkpointProtection`, which delta-rs refuses, too.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {
@@ -51,8 +49,7 @@ SWITCHED_OFF = {
 }
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
-#: The features that Delta 4.4 cannot drop: their classes are no RemovableFeature. The feature of generated columns
-#: stays, too, but does no harm once no column is generated.
+#: The features that Delta 4.4 cannot drop: their classes are no RemovableFeature.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),
@@ -87,16 +84,14 @@ def why_forgetful(properties: Mapping[str, str]) -> str | None:
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return the names of features, and of the properties delta.appendOnly and FORGETS, that a table has and the
-    ledger's own tables do not have."""
+    """Return a table's features, and properties delta.appendOnly and FORGETS, that the ledger's tables do not have."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
     return [*names, *([FORGETS] if FORGETS in properties else [])]
 
 
 def undo_statements(place: str, found: Iterable[str]) -> list[str]:
-    """Return the Spark statements that undo alterations. Alterations that Delta cannot drop, or that this module does
-    not know, have no statements."""
+    """Return the Spark statements that undo alterations, as far as there are such statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -134,7 +129,7 @@ def describe_undo(place: str, found: Sequence[str]) -> str:
 class TableRefusal(NamedTuple):
     """The reason why a table is altered or refused (`what` somebody did), and the `fix`.
 
-    Both are sentences without a full stop at the end. The first begins in lower case and names no place.
+    Both are sentences without a full stop at the end. `what` begins in lower case and names no place.
     """
 
     what: str
@@ -167,12 +162,8 @@ def refusal_of(
 ) -> TableRefusal | None:
     """Return why delta-rs cannot read or write a table as the caller needs; None: it can.
 
-    Args:
-        table: The table's name.
-        place: The table's place.
-        loaded: The table as of the version in question.
-        columns: The columns that the caller needs.
-        appends: The caller only reads and appends rows: an append-only table will do.
+    `loaded` is the table as of the version in question. `columns` are those that the caller needs. `appends`: the
+    caller only reads and appends rows, so an append-only table will do.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
@@ -207,8 +198,7 @@ def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
 def refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
 ) -> TableRefusal | None:
-    """Return the refusal (see `refusal_of`) of a table's newest version; None: there is none, or the table
-    cannot be read."""
+    """Return what `refusal_of` returns for a table's newest version; None also if the table cannot be read."""
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
         return refusal_of(table, place, loaded, columns)

@@ -1,6 +1,6 @@
 """DeltaTables without a JVM: small transactions through delta-rs.
 
-Most reads and commits are direct: see the module `delta_log.log`. The others use a table that delta-rs has loaded.
+Most reads and commits are direct (see `log`). The others use a table that delta-rs has loaded.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class DeltaRsTables:
     ) -> None:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
         commits survive a power cut. `by_statement`: only statements of delta-rs commit rows. `read_metadata` parses a
-        commit's metadata, and `purpose_of` returns the purpose of the commit."""
+        commit's metadata, and `purpose_of` returns its purpose."""
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
@@ -134,7 +134,7 @@ class DeltaRsTables:
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
-        """Return the table's place, for errors."""
+        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
@@ -142,7 +142,7 @@ class DeltaRsTables:
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that could not be used is refused (see `refusal`)."""
+        """Return why a table that could not be used is refused."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -155,8 +155,7 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered if delta-rs cannot write a table as it is now. If the client follows the table's log,
-        nothing is checked: such a table is not altered."""
+        """Raise TableAltered if delta-rs cannot write a table. A table whose log the client follows is not checked."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -173,7 +172,7 @@ class DeltaRsTables:
                 partition_by=list(spec.partitions),
                 configuration=dict(layout.properties),
                 description=layout.description,
-                # Commit version 0 or nothing: a retry would make the table once more, after commits of others.
+                # A retry would make the table once more, after commits of others.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
@@ -256,15 +255,12 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that delta-rs runs. The caller has checked that the snapshot's rows are as the
-        edits suppose.
-
-        If the table is on a local path and not altered, delta-rs runs the MERGE on a copy of the log. The client then
-        puts the commit into the table's log.
+        """Commit edits as one MERGE that delta-rs runs. On a local path, it runs on a copy of the log, unless the table
+        is altered (see `replay.Altered`). The caller has checked that the snapshot's rows are as the edits suppose.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # delta-rs would check the newer versions for conflicts. A forked child cannot run delta-rs, so its caller
-            # gets Conflict, and decides again on the newest version.
+            # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict
+            # the caller decides again on the newest version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -308,8 +304,6 @@ class DeltaRsTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Append rows through delta-rs, if the transactions may be committed next; else raise Conflict. See
-        `DeltaTables.add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
@@ -396,7 +390,7 @@ class DeltaRsTables:
     ) -> pa.Table:
         wanted = wanted_rows(self._specs[table], where, columns, between, above)
         direct = self._direct[table]
-        # A forked child that cannot read through delta-rs reads whole files, however many.
+        # A forked child that cannot read through delta-rs reads whole files.
         is_forked = forks.is_inherited("delta-rs")
         near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
         if near is not None:
@@ -405,7 +399,7 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        # `delete_rows` raises TableAltered if the delete may have to remove a file that delta-rs cannot remove.
+        # `delete_rows` raises TableAltered if delta-rs cannot remove a file that it may have to remove.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
@@ -420,7 +414,7 @@ class DeltaRsTables:
             return None
         listed = listed_column(actions, f"max.{column}")
         paths_without_maximum = actions.filter(pc.is_null(listed))["path"].to_pylist()
-        # A direct commit of edits writes no statistics, so the log lacks the maximum of its files.
+        # The log lacks the maximum of files that a direct commit of edits has added.
         columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
         maxima = [pc.max(values).as_py() for values in (listed, *columns_read) if values is not None]
         return max((maximum for maximum in maxima if maximum is not None), default=None)
@@ -448,13 +442,13 @@ class DeltaRsTables:
         files, followed, since = self._files[table], self._direct[table].writer.followed, time.time()
         before = followed.newest()
         with self._using(table) as loaded:
-            # If delta-rs removed the files itself, it would make two commits, each of which lists the log.
+            # delta-rs itself would make two commits to remove the files.
             gone = find_unneeded_files(loaded, since, self._specs[table].staged)
             # Before a file is removed, make the files that replace it survive a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        # The log that was read does not need these files. Another log in its place may need files of the same names.
+        # Another log in this log's place may need files of the same names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *find_unneeded_checkpoints(files.log_files())), AT_ONCE)

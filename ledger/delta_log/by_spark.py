@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 #: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: With more edits than this, a MERGE runs in a session that compiles its code: for so many edits this is faster.
+#: With more edits than this, a MERGE runs in a session that compiles its code, which is then faster.
 MOST_EDITS_OF_SMALL = 5_000
-#: A history asks for this many commits more than those that are known: others may commit while it is read.
+#: A history asks for this many commits more than are known: others may commit meanwhile.
 MEANWHILE = 10
 
 
@@ -84,9 +84,8 @@ class SparkTables:
     ) -> None:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
         commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
-        rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns the purpose of the commit.
-        `name_jobs` takes a session and a commit's metadata, and returns a context in which the session's jobs have
-        names."""
+        rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns its purpose. `name_jobs` takes a
+        session and a commit's metadata, and returns a context in which the session's jobs have names."""
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}
@@ -106,12 +105,11 @@ class SparkTables:
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
-        """Return the table's place, for errors."""
+        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table on a local path that could not be read or written; None: none was found, or the
-        table is on another storage."""
+        """Return the damage of a table that could not be read or written, if it is on a local path and any is found."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
@@ -128,7 +126,6 @@ class SparkTables:
         return describe_alterations(table, self.locations[table], alterations) if alterations else None
 
     def _require_transactions_kept(self, table: str) -> None:
-        """Raise TableAltered for a table that forgets its writers' transactions."""
         if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *describe_alterations(table, self.locations[table], [FORGETS]))
 
@@ -185,8 +182,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        # If a statement commits the edits, it makes the same checks, perhaps on a later version. This check costs no
-        # job.
+        # If a statement commits the edits, it makes the same checks, perhaps on a later version.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -204,7 +200,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that Spark runs. The MERGE fails if a row is not as its edit supposes."""
+        """Commit edits as one MERGE that Spark runs, which fails if a row is not as its edit supposes."""
         self._require_transactions_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
@@ -241,8 +237,6 @@ class SparkTables:
         beside: Sequence[tuple[str, int]],
         reason: str,
     ) -> int:
-        """Append rows through Spark, if the transactions may be committed next; else raise Conflict. See
-        `DeltaTables.add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
         self._require_transactions_kept(table)
@@ -254,7 +248,7 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes which application ids were read. Delta commits only if no other commit carries a
+                    # Delta notes which application ids were read. The commit fails if another commit carries a
                     # transaction of these ids meanwhile.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
@@ -336,8 +330,7 @@ class SparkTables:
     def history(self, table: str, since: int) -> list[Commit]:
         newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Spark returns the commits that are newest at the time of the query. If others committed since `newest` was
-        # read, ask for more.
+        # Spark returns the newest commits. If others committed since `newest` was read, ask for more.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
             described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
@@ -361,7 +354,6 @@ class SparkTables:
         self._latest.make_durable(table, version)
 
     def _make_newest_durable(self, table: str) -> int:
-        """Make the newest version survive a power cut, and return it."""
         self.make_durable(table, version := self.version(table))
         return version
 
@@ -383,8 +375,8 @@ class SparkTables:
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # Spark removes old entries only when it makes a checkpoint itself. Direct commits mostly make the checkpoints,
-        # so have Spark remove old entries here.
+        # Spark removes old entries only when it makes a checkpoint. Direct commits mostly make these, so ask Spark
+        # here.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 

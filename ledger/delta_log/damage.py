@@ -1,8 +1,10 @@
 """Search for damage in a table's log entries, checkpoints and data files; removal of damaged checkpoints from the log.
 
 A checkpoint of a version sums up all entries up to that version. If a checkpoint is damaged, nothing is lost while
-these entries exist, from version 0 or from an older intact checkpoint on. An entry that an intact checkpoint sums up is
+these entries exist, from version 0 or from an older intact checkpoint on. Entries that an intact checkpoint sums up are
 needed only to read versions of the past.
+
+Most checks of entries look only at local paths: an object store never keeps half of a file.
 """
 
 from __future__ import annotations
@@ -50,11 +52,9 @@ from ledger.rules.location import recorded
 log = logging.getLogger("ledger.opening")
 #: An error names at most this many damaged files.
 MOST_NAMED = 3
-#: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` read all of
-#: them.
+#: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` have no bound.
 DECODED_BYTES = 64 << 20
-#: If more than this many entries are unchecked, look for a checkpoint, and check only the entries after it. (The first
-#: check always looks for one.)
+#: If more than this many entries are unchecked, or none was checked yet, check only the entries after a checkpoint.
 MOST_BEFORE_CHECKPOINTS = 20
 #: The advice about a checkpoint that cannot be read.
 WITH_ENTRIES = (
@@ -78,7 +78,7 @@ class TableDamage(NamedTuple):
         entries: The faults, by version, of entries that the newest version needs.
         checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
-        is_recoverable: Whether the log has every entry after the newest intact checkpoint, so that nothing is lost if
+        is_recoverable: Whether the log has every entry after the newest intact checkpoint. Then nothing is lost if
             `checkpoints` are removed.
     """
 
@@ -114,8 +114,8 @@ class PastDamage(NamedTuple):
 
     Attributes:
         entries: The faults of such entries, by version.
-        readable_from: The version of the first readable checkpoint at or after the last such entry. Versions from the
-            first such entry to the one before this checkpoint may be lost. 0: there is no such checkpoint.
+        readable_from: The version of the first readable checkpoint at or after the last such entry; 0: there is none.
+            Versions from the first such entry to the one before this checkpoint may be lost.
     """
 
     entries: Mapping[int, str]
@@ -129,12 +129,13 @@ class PastDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table. With `deep`, read data files in full, and checkpoints from the
-    newest one down to an intact one, a row group at a time. `needs_info`: an entry without a `commitInfo` counts as
-    damaged.
+    """Look for damage in the newest version of a table.
 
-    Raises what the storage raises. Raises DeltaError if delta-rs cannot read the log, and no damaged entry or
-    checkpoint explains this.
+    With `deep`, read data files in full, and checkpoints from the newest one down to an intact one. `needs_info`: an
+    entry without a `commitInfo` counts as damaged.
+
+    Raises what the storage raises. Raises DeltaError if delta-rs cannot read the log, and no damage that was found
+    explains this.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -156,21 +157,19 @@ def find_damage(
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
-        # Others may have removed a missing file from the table meanwhile: look at the newer version.
+        # Others may have removed a missing file from the table: look at the newer version.
         loaded, wrong = again, find_faulty_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
 class Checkpoints(NamedTuple):
-    """The damaged checkpoints of a table, and the newest intact one. All files that the attributes name were read in
-    full, as far as they can be read.
+    """The damaged checkpoints of a table, and the newest intact one.
 
     Attributes:
         bad: The paths of the unreadable checkpoint files that are newer than `intact`, and of a checkpoint that
             `_last_checkpoint` names and that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
-        old: The paths of the unreadable checkpoint files before `intact`, which only versions of the past need. Only
-            for local paths: an object store never keeps half of a file.
+        old: The paths of the unreadable checkpoint files before `intact`. Only for local paths.
     """
 
     bad: tuple[str, ...]
@@ -179,7 +178,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
-    """Read the checkpoints of a table. Raises what the storage raises."""
+    """Read the checkpoints of a table in full. Raises what the storage raises."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _bad_and_intact(files, paths, deep=True)
@@ -194,12 +193,10 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up.
 
-    No verb needs these entries. Views of the past do, and so does upkeep if it has not read them yet. Looks only at
-    local paths: an object store never keeps half of an entry.
+    Looks only at local paths.
 
     `intact` is the version of that checkpoint, if the caller has read all of it. With `intact`, each entry is parsed.
-    Without `intact`, take the newest checkpoint whose end can be read, and parse only the entries that do not look
-    whole.
+    Without `intact`, take the newest checkpoint whose end can be read, and parse only entries that do not look whole.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -228,8 +225,8 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
-    """Return how long a table keeps its log, in seconds. If delta-rs cannot read the table, return the value of a new
-    table."""
+    """Return for how many seconds a table keeps its log. If delta-rs cannot read the table, return a new table's
+    value."""
     try:
         properties = opened(location, storage_options).metadata().configuration
     except DeltaError:
@@ -252,8 +249,7 @@ def find_first_readable(location: str) -> int:
     """Return the first version of a table that can be read.
 
     This is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the first
-    checkpoint of the log, or 0 without a checkpoint. A repair of the past may leave entries of versions before this
-    checkpoint. Elsewhere than on a local path nothing is repaired, and the result is 0.
+    checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
     """
     if not recorded(location).is_local:
         return 0
@@ -266,8 +262,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole. (One that is gone, None, counts as whole.) To parse
-    all entries of a long log takes minutes."""
+    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.)"""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -284,8 +279,8 @@ def damage_causing_failure(
 ) -> LedgerDamaged | None:
     """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
 
-    If nothing else is damaged, and the table has at most DECODED_BYTES, its data files are read. A file can have the
-    right size and be damaged inside.
+    A file can have the right size and be damaged inside. So if nothing else is damaged, and the table has at most
+    DECODED_BYTES, its data files are read.
     """
     try:
         damage = find_damage(location, storage_options).error(table)
@@ -297,7 +292,6 @@ def damage_causing_failure(
 
 
 def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int:
-    """Return how many bytes the data files of a table have."""
     actions = pa.table(opened(location, storage_options).get_add_actions())
     return sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
 
@@ -305,8 +299,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 class LogTail:
     """The entries of a log after its last checkpoint. On a local path each of them is checked once.
 
-    Both engines take an empty entry for a commit that changes nothing. An object store never keeps half of an entry, so
-    nothing is checked elsewhere.
+    Both engines take an empty entry for a commit that changes nothing.
     """
 
     def __init__(self, table: str, location: str) -> None:
@@ -314,14 +307,13 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, is flawed (see
-        `require_whole`)."""
+        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, stays flawed."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # Do not check entries that a checkpoint sums up. A restored log begins at the next million. Without the
-            # checkpoint, this check could try a million entries that do not exist.
+            # A restored log begins at the next million. If no checkpoint were looked up, this check could try a million
+            # entries that do not exist.
             since = max(since, _summed_up_to(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -333,9 +325,8 @@ class LogTail:
 def require_whole_log(location: str, version: int | None) -> None:
     """Raise Flawed if an entry of an output table is empty or torn.
 
-    The entries after the last checkpoint are checked, up to `version` (None: up to the newest).
-
-    Checks only local paths: an object store never keeps half of an entry.
+    The entries after the last checkpoint are checked, up to `version` (None: up to the newest). Checks only local
+    paths.
     """
     if not recorded(location).is_local:
         return
@@ -353,9 +344,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a readable checkpoint, at most `version`: of the one that `_last_checkpoint` names (if it
-    is one file), or else of the newest one. Only the end of its files is read. If there is no such checkpoint, return
-    the version before the first entry."""
+    """Return the version of a checkpoint whose end can be read, at most `version`. The one that `_last_checkpoint`
+    names comes first (if it is one file), then the newest one. If there is none, return the version before the first
+    entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
@@ -371,8 +362,7 @@ def lost_folder(root: Path) -> Path:
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Move unreadable checkpoints out of tables whose logs hold the same facts (see `mend_checkpoints`). Return the
-    paths of these files."""
+    """Move unreadable checkpoints out of tables, as `mend_checkpoints` does. Return the paths of these files."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -381,12 +371,13 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move unreadable checkpoints to a folder if the log has each entry after the newest intact checkpoint, so that no
-    fact is lost. Return the paths of these files.
+    """Move unreadable checkpoints of a table on a local path to the folder `lost`. Return the paths of these files.
 
-    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken. If one of them is
-    broken, read only the end of each checkpoint file. `_last_checkpoint` is moved, too, if it is unusable or the newest
-    checkpoint is damaged. For local paths.
+    If the log lacks an entry after the newest intact checkpoint, do nothing. `_last_checkpoint` is moved, too, if it is
+    unusable or the newest checkpoint is damaged.
+
+    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken, and read only the
+    end of each checkpoint file.
     """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
@@ -420,7 +411,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 def _misses_checkpoint(place: Path) -> bool:
     """Tell whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
-    checkpoint is empty. (Some of its parts may be missing unnoticed.)"""
+    checkpoint is empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -433,12 +424,11 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return the damaged checkpoint files that are newer than the newest intact checkpoint, and the version of the
-    intact one, or -1.
+    """Return the paths of the damaged checkpoint files after the newest intact checkpoint, and the version of that
+    checkpoint (-1: there is none).
 
-    A damaged file is unreadable, or `_last_checkpoint` names it and it is gone.
-
-    Without `deep`, only the end of each file is read, which has the number of rows.
+    A damaged file is unreadable, or `_last_checkpoint` names it and it is gone. Without `deep`, only the end of each
+    file is read.
     """
     bad: list[str] = []
     hinted = hinted_checkpoint(files)
@@ -454,7 +444,6 @@ def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False
 
 
 def _unreadable_files(files: Storage, paths: list[str], version: int, *, deep: bool = False) -> list[str]:
-    """Return the files of a version's checkpoint that cannot be read."""
     of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
     rows = _count_rows if deep else _row_count_in_footer
     return [path for path in of_version if rows(files, path) is None]
@@ -485,18 +474,17 @@ def _count_rows(files: Storage, path: str) -> int | None:
 
 
 def _whole_rows(file: pq.ParquetFile, group: int) -> int:
-    """Return how many rows a row group has. Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid
-    text."""
+    """Return how many rows a row group has. Raises what Arrow raises for damaged bytes or invalid text."""
     rows = file.read_row_group(group, use_threads=False)
     rows.validate(full=True)
     return int(rows.num_rows)
 
 
 def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return the faults of the data files of a loaded table, by path. Without `deep`, only the sizes of the files are
+    """Return the faults of the data files of a loaded table, by path. Without `deep`, only the files' sizes are
     compared.
 
-    Files outside the table are left out: they belong to another table, see `alterations`.
+    Files outside the table are left out: they belong to another table.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append (unless a single row is
-#: larger). To read one row, a reader reads its row group.
+#: The most bytes in memory of the rows of a row group, and of a file of a direct append. (A single row may be larger.)
 ROW_GROUP, FILE = 8 << 20, 64 << 20
 #: The average size of values, in bytes, above which a column has no dictionary.
 LONG = 1_024
@@ -21,8 +20,7 @@ MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows, by path. Each look-up of a path makes the file anew, so that not all of the files are in memory
-    together.
+    """Files of rows, by path. Each look-up of a path makes the file anew, so that not all files are in memory together.
 
     `sizes` has the sizes, in bytes, of the files that were made so far, by path.
     """
@@ -64,8 +62,8 @@ def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
-    # Nested columns get no dictionary and no statistics: these would be long, and no reader uses them. A column of long
-    # values gets no dictionary: long values do not repeat.
+    # Nested columns get no dictionary and no statistics, which no reader uses. Long values mostly do not repeat, so
+    # they get no dictionary.
     statistics_columns = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     short = [name for name in statistics_columns if rows[name].nbytes <= LONG * rows.num_rows]
     with pq.ParquetWriter(

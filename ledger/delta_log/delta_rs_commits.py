@@ -1,11 +1,9 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
-**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). While
-others committed 25 times a second, each of seven listings in a row had a gap (measured). But an entry that existed
-before a listing began is in the listing. Therefore, after such an error, the client lists the log itself, and loads the
-table as of the highest version that it saw. In further listings, a gap below that version is a real one.
-
-**Loaded tables** are shared between threads: each belongs to one thread at a time.
+**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). But an
+entry that existed before a listing began is in the listing. Therefore, after such an error, the client lists the log
+itself, and loads the table as of the highest version that it saw. In further listings, a gap below that version is a
+real one.
 """
 
 from __future__ import annotations
@@ -57,9 +55,8 @@ REBASES = 100
 def conflicts() -> Iterator[None]:
     """Turn delta-rs's errors of a lost race into Conflict.
 
-    Other writers were first. Or they commit so fast that delta-rs met a gap in its listing of the log. If delta-rs met
-    the gap after its own commit, the commit exists. delta-rs raises the same classes for other failures of a commit,
-    such as a full disk.
+    Other writers were first, or they commit so fast that delta-rs met a gap in its listing of the log. If delta-rs met
+    the gap after its own commit, the commit exists.
     """
     try:
         yield
@@ -72,8 +69,8 @@ def conflicts() -> Iterator[None]:
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """Return the arguments of delta-rs for commits to the ledger's own tables.
 
-    Upkeep removes old entries of the log. If a commit looked for them, it would list the whole log. With thousands of
-    entries this takes longer than everything else.
+    Upkeep removes old entries of the log. If a commit looked for them, it would list the whole log, which takes longer
+    than the commit.
     """
     return {
         "commit_properties": properties(metadata, *transactions),
@@ -82,7 +79,7 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
 
 
 def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """Return the arguments of delta-rs for commits to a copy of a log: the copy gets no checkpoint."""
+    """Return the arguments of delta-rs for commits to a copy of a log, which gets no checkpoint."""
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -98,7 +95,7 @@ def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
 
 
 def commit_nothing(loaded: DeltaTable, commit_properties: CommitProperties) -> None:
-    """Make a commit without rows, with metadata and transactions. The table may be the ledger's or a user's."""
+    """Make a commit without rows, with metadata and transactions."""
     with conflicts():
         loaded.create_write_transaction(
             [],
@@ -140,8 +137,7 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
 
-    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log's entries after
-    that version.
+    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log from there.
     """
     files = table_files(location, options)
     try:
@@ -168,25 +164,23 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
 
 
 def newest_listed(files: TableStorage) -> int | None:
-    """Return the newest version that a listing shows; None: there is none (delta-rs has the better error for that)."""
+    """Return the newest version that a listing shows; None: there is none."""
     return max(versions_in(files.log_paths()), default=None)
 
 
-#: The most loaded tables of one location that wait for their next use. More than one waits only if threads used them at
-#: once.
+#: The most loaded tables of one location that wait for their next use.
 KEPT = 4
 #: The number of followed commits after which a table is opened anew: each followed append makes it slower. Measured:
 #: following one more append takes 0.5 ms at first, 5 ms after 50, 20 ms after 200. Opening the table anew takes 7 ms.
 MOST_FOLLOWED = 25
 #: The seconds after which the log is listed again. Until then, the client only looks for the next version's file by its
-#: name. This takes as long for a long log as for a short one. If a process stood still until upkeep removed that file,
-#: only a listing shows the newer versions.
+#: name. If a process stood still until upkeep removed that file, only a listing shows the newer versions.
 LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table. It was opened at the version `opened_at`. Its log was last listed at `listed_at`, in monotonic
-    seconds. `generation`: see `history.Generations`."""
+    """A loaded table, opened at the version `opened_at`. Its log was last listed at `listed_at`, in monotonic seconds.
+    `generation`: see `history.Generations`."""
 
     table: DeltaTable
     opened_at: int
@@ -195,8 +189,7 @@ class LoadedTable(NamedTuple):
 
 
 class LoadedTables:
-    """The loaded tables of one location. No more exist than were in use at the same time, however many threads come and
-    go."""
+    """The loaded tables of one location. Each belongs to one thread at a time."""
 
     def __init__(
         self,
@@ -217,15 +210,14 @@ class LoadedTables:
 
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
-        """Return a context with the table as of the newest version, for one call. After an error the table is not used
-        again."""
+        """Return a context with the table as of the newest version. After an error the table is not used again."""
         forks.require_own("delta-rs")
         opened = self._newest()
         yield opened.table
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Use the loaded tables no more: they may be of another log. The table is opened anew for the next caller."""
+        """Use the loaded tables no more: they may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -238,8 +230,8 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If the entry of version `opened_at` + MOST_FOLLOWED + 1 exists, there is too much to follow. Upkeep may have
-        # removed this entry, so the versions are counted again below.
+        # If this entry exists, there is too much to follow. Upkeep may have removed the entry, so the versions are
+        # counted again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -256,9 +248,8 @@ class LoadedTables:
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-#: Table properties for Spark's Parquet writer: it ends a row group at about 32 MB, measured after compression. With
-#: these properties it counts the bytes that it holds from the first row on. By default it first waits for 100 rows,
-#: which may be 100 MB.
+#: Table properties for Spark's Parquet writer: it ends a row group at about 32 MB, measured after compression. By
+#: default it first waits for 100 rows, which may be 100 MB.
 BOUNDED = {
     "parquet.block.size": str(32 << 20),
     **{
@@ -270,10 +261,9 @@ BOUNDED = {
 
 
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
-    """Raise StorageFailed if a file that is to be published at a location is gone. Its publication would make the table
-    unreadable.
+    """Raise StorageFailed if a file that is to be published at a location is gone.
 
-    A file may be removed by a VACUUM with a short retention, by a replacement of the table, or by hand.
+    The file's publication would make the table unreadable. A VACUUM with a short retention may have removed the file.
     """
     exist = map_at_once(stored.has, (file.path for file in files), AT_ONCE)
     if not all(exist):
@@ -286,10 +276,9 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
-    """Return the demands of a table for files that are published later.
+    """Return the demands of a table for files that are published later, whatever the Spark session's defaults.
 
-    These demands do not depend on a Spark session's defaults for new tables. The table has statistics of its first
-    column and of those of `statistics` that it has.
+    The table has statistics of its first column and of those of `statistics` that it has.
     """
     columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
@@ -299,8 +288,8 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
-    Raises what delta-rs raises. Raises TableAltered for a table with constraints, or with columns that may not be null
-    or that Delta computes. The writer of the files did not check these demands.
+    Raises what delta-rs raises. Raises what `require_plain` raises, because the writer of the files did not check these
+    demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -317,8 +306,7 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
 
 
 def demands_of(loaded: DeltaTable) -> list[str]:
-    """Return the names of a table's demands on rows beyond their columns: constraints, and columns that may not be null
-    or that Delta computes."""
+    """Return the names of a table's constraints, and of columns that may not be null or that Delta computes."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
@@ -342,8 +330,7 @@ def read_demands(loaded: DeltaTable) -> Demands:
 def metadata_action(
     loaded: DeltaTable, schema: str, configuration: Mapping[str, str], description: str | None
 ) -> dict[str, Any]:
-    """Return the action that gives a loaded table these columns, properties and description, and changes nothing
-    else."""
+    """Return the action that gives a loaded table these columns, properties and description."""
     current = loaded.metadata()
     changed = {
         "id": current.id,
@@ -373,8 +360,7 @@ AS_IS = "/!$&'()+,;=@"
 
 
 def odd_path(loaded: DeltaTable) -> str | None:
-    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is no such
-    file.
+    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none.
 
     delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes such paths for letters beyond
     ASCII.
@@ -393,7 +379,7 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raise TableAltered if a table has a file that delta-rs cannot remove: a statement may have to remove it."""
+    """Raise TableAltered if a table has a file that delta-rs cannot remove."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
@@ -416,10 +402,10 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
     """Begin the log of a table with these demands, for Spark to commit to: the first commit, and its version's
     checksum.
 
-    Delta's protocol defines this checksum: it holds the result of a replay of the log. Without it Spark replays the log
-    after its own commit, in three jobs that take longer than a small write. Raises what the storage raises. `below` is
-    the table in whose folder the new log's folder is made. Raises FileNotFoundError if that table is gone from a local
-    path.
+    Without this checksum Spark replays the log after its own commit, in three jobs that take longer than a small write.
+
+    `below` is the table in whose folder the new log's folder is made. Raises what the storage raises, and
+    FileNotFoundError if that table is gone from a local path.
     """
     if isinstance(stored, LocalFiles):
         stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)
@@ -430,8 +416,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Remove the log that `begin_log` began, with the one commit after its first entry. VACUUM would never remove this
-    log, as it skips folders like `_delta_log`."""
+    """Remove the log that `begin_log` began, with the one commit after its first entry. VACUUM skips such folders."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

@@ -7,26 +7,21 @@ rules.
 1. *The data before the commit.* The data files of a commit, and the folders that have their names, are synced before
    the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
 2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
-   entry its name. Therefore, if a commit can be seen, the disk has all bytes of its entry and of the files that the
-   entry names.
-3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs
-   that share a commit.
+   entry its name.
+3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs that
+   share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
-   commit that a power cut can still undo. A later commit to the same table makes both durable, because the names of
-   both are in one folder. A commit to another table does not. Suppose that a process records in one table that work is
-   done, because another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs
-   each version that this process has seen. This happens before the process commits to another table, and before it
-   answers without a commit.
+   commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
+   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
+   that this process has seen. This happens before the process commits to another table, and before it answers without a
+   commit. (A later commit to the same table makes both durable, because one folder has both names.)
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
-this commit were synced first. The names of these versions become durable with the name of this commit at the latest. A
-process that reads such a commit need only sync the log's folder. Commits without the mark come from Spark, from
-delta-rs, from a process with the setting `sync` off, or from an earlier release. (Version 0 and changes of properties
-lack the mark, too.) A process with `sync` on that relies on such a commit first syncs the commit's data files and its
-entry. The process does the same for earlier commits, back to the nearest commit that has the mark or that it has synced
-before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.) Others can see a
-commit without the mark before it is synced. A power cut in this time can damage the commit. But no verb of a process
-with `sync` on that relies on the commit has answered yet.
+this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
+mark come from Spark, from delta-rs, or from a process with the setting `sync` off. (Version 0 and changes of properties
+lack the mark, too.) Before a process with `sync` on relies on such a commit, the process syncs the commit's data files
+and its entry. The process does the same for earlier commits, back to the nearest one that has the mark or that was
+synced before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.)
 
 **Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
 later, at the latest before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint
@@ -49,10 +44,9 @@ from ledger.runtime.threads import Workers
 
 #: The mark in the commitInfo of a commit that was synced before it became visible, with all versions before it.
 SYNCED = "synced"
-#: The most commits without the mark that are read one by one. Beyond that, everything in the system's memory is synced.
+#: The most commits without the mark that are read one by one. For more, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: Above FEW_FILES files, THREADS threads sync them. Up to this number, syncs share a write of the file system's journal
-#: anyway.
+#: Above FEW_FILES files, THREADS threads sync them. Up to this number, threads save nothing.
 FEW_FILES, THREADS = 4, 8
 #: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
@@ -63,7 +57,6 @@ _workers = Workers(THREADS, "ledger-sync")
 
 
 def _renew_workers() -> None:
-    """Make new threads in a forked child: it does not inherit the parent's."""
     global _workers
     _workers = Workers(THREADS, "ledger-sync")
 
@@ -97,8 +90,7 @@ class Durability:
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
         """Make files durable, and the folders that have their names. Sync the open files with these `descriptors`, too.
 
-        A file that is gone is left out. Folders and files are synced at the same time, because one after the other
-        takes longer.
+        A file that is gone is left out.
         """
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
@@ -116,8 +108,7 @@ class Durability:
                 folders.result()
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """Make the names in folders durable, and the names of the folders themselves, up to the root of the file
-        system."""
+        """Make the names in folders durable, and the names of the folders themselves, up to the file system's root."""
         for folder in folders:
             _sync_folder(folder)
             self._sync_names_of(folder)
@@ -154,7 +145,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one, except perhaps their names in the log: see rule 4 of the module.
+        """Make durable all versions up to this one, except perhaps their names in the log: see rule 4.
 
         Args:
             version: The version that a commit is made on, or that a decision relied on.
@@ -169,7 +160,7 @@ class Durability:
             try:
                 content = (self._place / path).read_bytes()
             except FileNotFoundError:
-                # Old entries were removed. Nothing is removed before a checkpoint that sums it up is durable.
+                # Old entries were removed, after a checkpoint that sums them up was durable.
                 break
             if _is_marked(content):
                 break
@@ -183,7 +174,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. If this process did so before, this costs one look at a file's
+        """Make durable all versions up to this one. If this process did so before, this looks only at a file's
         stamp."""
         self._forget_other_log()
         if version <= self._durable:
@@ -193,8 +184,7 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Note that a version and all before it are durable. `entry` is the path of its entry, and `stamp` the stamp of
-        that file.
+        """Note that a version and all before it are durable. `entry` is the path of its entry, with this `stamp`.
 
         Version 0 begins a new log, so what was noted before is forgotten.
         """
@@ -206,9 +196,9 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in the place of this one: the table was made anew, or is a backup.
+        """Forget what is durable if another log is in the place of this one.
 
-        The same happens if `_witness` was removed with old entries, which costs a few syncs.
+        The same happens if `_witness` was removed with old entries.
         """
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
@@ -217,13 +207,13 @@ class Durability:
             _named.clear()
 
     def sync_checkpoints(self, log: str) -> None:
-        """Make a log's checkpoints durable. The engines write these without a sync."""
+        """Make durable a log's checkpoints, which the engines write without a sync."""
         names = os.listdir(self._place / log)  # noqa: PTH208
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
 
 
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
-    """Return the stamp that distinguishes a file from another one in its place; None: there is no file.
+    """Return the stamp of a file; None: there is no file. Another file in its place has another stamp.
 
     `folder` is the descriptor of an open folder that has the file.
     """
@@ -235,7 +225,6 @@ def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | N
 
 
 def _is_marked(entry: bytes) -> bool:
-    """Tell whether a commit has the mark that it was synced before it became visible."""
     try:
         info = json.loads(entry.partition(b"\n")[0])["commitInfo"]
         return info[SYNCED] is True
@@ -244,10 +233,7 @@ def _is_marked(entry: bytes) -> bool:
 
 
 def _added_paths(entry: bytes) -> list[str]:
-    """Return the paths of the files that a commit adds below its table.
-
-    Unreadable lines are left out: the reader of the log raises the error about such lines.
-    """
+    """Return the paths of the files that a commit adds below its table. Unreadable lines are left out."""
     paths = []
     for line in entry.splitlines():
         try:
@@ -273,10 +259,7 @@ def _sync_file(file: Path) -> None:
 
 
 def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
-    """Sync the names in a folder. A folder that is gone has no names to sync.
-
-    If this process may not read a folder above a table, it leaves the folder to its owner.
-    """
+    """Sync the names in a folder, if it exists. A folder above a table that this process may not read is left out."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -295,7 +278,7 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems keep no names in memory, and refuse to sync a folder. A folder above a table may be
+        # Some file systems refuse to sync a folder, as they keep no names in memory. A folder above a table may be
         # read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise

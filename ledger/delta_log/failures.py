@@ -1,7 +1,4 @@
-"""Storage errors of all kinds, turned into StorageFailed.
-
-Errors that this module does not know pass unchanged.
-"""
+"""Storage errors of all kinds, turned into StorageFailed. Errors that this module does not know pass unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from ledger.rules.location import recorded
 from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
-#: How many characters of an engine's message are shown. Messages of delta-rs may end with a trace of its calls.
+#: How many characters of an engine's message are shown: it may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: The methods of DeltaTables whose errors are translated: those that reach the storage.
@@ -29,7 +26,7 @@ METHODS = (
     *("newest_versions", "refusal", "why_not_direct"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: The methods that are called when there may be no table yet. A missing folder is then not reported as removed.
+#: The methods that are called when there may be no table yet.
 BEFORE = ("create", "exists")
 
 
@@ -40,10 +37,7 @@ def message_of(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place`, such as the ledger's root.
-
-    Returns None if the place exists, or is not on a local path.
-    """
+    """Return the outermost missing folder of a `place`; None: the place exists, or is not on a local path."""
     location = recorded(place)
     folder = Path(location.text)
     missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
@@ -55,8 +49,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
     obstore in a forked child becomes ForkedProcess.
 
-    `is_open`: the table existed when this process opened the ledger. If a folder is missing now, it was removed since
-    then, and the error names this folder.
+    `is_open`: the table existed when this process opened the ledger, so the error names a folder that is missing.
     """
     try:
         yield
@@ -69,7 +62,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. The package's own code raises no bare Exception.
+        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises none.
         if type(error) is Exception:
             raise StorageFailed(place, message_of(error)) from error
         raise
@@ -80,8 +73,7 @@ OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """If a constraint of the table caused a failure, return what happened and what to do, in words. Otherwise return
-    None."""
+    """Return what happened and what to do, in words, if a constraint of the table caused a failure; else None."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -96,9 +88,9 @@ def translate_storage_errors(
     """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
     The class has three methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
-    None. `alteration(table)` returns what was altered and the fix, or None. If `damage` returns an error, that error is
-    raised in place of the StorageFailed. If `damage` returns None, and an alteration or a constraint explains the
-    failure, TableAltered is raised.
+    None. `alteration(table)` returns what was altered and the fix, or None. An error that `damage` returns is raised in
+    place of the StorageFailed. Otherwise, if an alteration or a constraint explains the failure, TableAltered is
+    raised.
 
     Args:
         kinds: The errors that the engine raises, beside OSError and Arrow's errors.

@@ -1,7 +1,7 @@
 """Facts about each data file of a table, which the client reads from the log and not from the files.
 
-The facts come from an engine's listing of the files, or from the `add` actions of commits. `spec.TableSpec.facts` says
-which facts a table has.
+The facts come from an engine's listing of the files, or from the `add` actions of commits. `TableSpec.facts` names
+them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append needs nothing but the last ordinal (see `spec.Ordinals`) of its partition. Therefore files that
-    commits have added are first kept as dicts. They become rows of an Arrow table when a caller needs this table, or
-    when there are MOST_ADDED of them.
+    A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. Therefore added files are first
+    kept as dicts. The dicts become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED
+    dicts.
     """
 
     #: A table of more chunks than this is combined into one chunk.
@@ -96,9 +96,8 @@ class FileStatistics:
         return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition that has this value in its last column.
-
-        Returns None if the partition has no files, or if the log lacks the ordinals of one of its files.
+        """Return the last ordinal of the partition that has this value in its last column; None: it has no files, or
+        the log lacks the ordinals of one of its files.
         """
         if value in self._last_ordinals:
             return self._last_ordinals[value]
@@ -114,12 +113,10 @@ class FileStatistics:
         return self._fact("max", self._spec.ordinals.column)
 
     def _fact(self, source: str, column: str) -> str:
-        """Return the name of a fact."""
         return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Return the facts of the next version, which removes files by their paths and adds files by their `add`
-        actions.
+        """Return the facts of the next version, with `add` actions of the added files and paths of the removed ones.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
@@ -154,7 +151,6 @@ def schema_of_facts(spec: TableSpec) -> pa.Schema:
 
 
 def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, Any]:
-    """Return the facts that a line of the log has about a file that it adds."""
     stats = json.loads(added.get("stats") or "{}")
     file_facts: dict[str, Any] = {"path": added["path"]}
     for name, kind, source, column, is_instant in facts:
@@ -191,10 +187,7 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
 
 
 def listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column of delta-rs's listing, all null if no file has the statistics that the column is of.
-
-    A property of the table may ask an engine for statistics of other columns.
-    """
+    """Return a column of delta-rs's listing, all null if no file has these statistics."""
     return actions[name] if name in actions.column_names else pa.chunked_array([pa.nulls(actions.num_rows)])
 
 

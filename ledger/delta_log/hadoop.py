@@ -1,8 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Hadoop reads and makes the files. Delta's LogStore for the storage puts a new entry into the log, and replaces no
-existing one. On HDFS with `sync`, this module itself puts the entry: it renames a synced file, which replaces nothing
-either.
+Delta's LogStore for the storage puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, this
+module itself renames a synced file, which replaces nothing either.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ HDFS = "hdfs"
 class HadoopFiles:
     """Storage of the table at a location. `session` returns the thread's session.
 
-    `sync`: on HDFS the data nodes have each file that the client writes on their disks, not only in memory, before
-    others can see the commit. The name node keeps the names of files by itself.
+    `sync`: on HDFS the data nodes have each file that the client writes on their disks before others can see the
+    commit. The name node keeps the names of files by itself.
     """
 
-    #: No commit gets the mark of `durability`, which is for local paths.
+    #: The mark of `durability` is for local paths.
     is_synced = False
 
     def __init__(self, location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> None:
@@ -89,7 +88,7 @@ class HadoopFiles:
         return recorded(self._location).scheme == HDFS
 
     def _put_synced(self, path: str, content: bytes) -> bool:
-        """Put a file as Delta's LogStore for HDFS does, by a rename that replaces nothing. But sync the file first."""
+        """Put a synced file as Delta's LogStore for HDFS does, by a rename that replaces nothing."""
         jvm = jvm_of(self._session())
         written = self._path(f"{path.rpartition('/')[0]}/.{uuid.uuid4()}.tmp")
         context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(written.toUri(), self._conf())

@@ -1,17 +1,13 @@
 """Entries of a table's log: parsing, damage, identity, and the history of commits.
 
-**An entry** is one JSON file. Most writers make it appear whole. On a local path the ledger and delta-rs link a
-finished file. On an object store they put it in one request. Delta's log stores for local paths and HDFS write a
-temporary file and rename it (so the documentation of these stores says). With such writers, an entry that is empty or
-torn is not a commit in progress. Either a power cut came before the disk had all of the commit, or a copy was cut
-short. delta-rs and Spark both read an empty entry as a commit that changes nothing. Another log store may write in
-place. Because of the stores that write in place, and of network file systems, `require_whole` reads a flawed entry
-again for a second.
+**An entry** is one JSON file. Most writers make it appear whole: they link a finished file, rename one, or put it in
+one request. With such writers, an entry that is empty or torn is not a commit in progress. Either a power cut came
+before the disk had all of the commit, or a copy was cut short. (Both engines read an empty entry as a commit that
+changes nothing.) Some log stores write in place, and a network file system may show a file without its bytes for a
+moment. Therefore `require_whole` reads a flawed entry again for a second.
 
-An entry of the ledger's own tables also has a `commitInfo`, by which a process finds its own commits. Delta's protocol
-makes a `commitInfo` optional, but the ledger, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
-session with spark.databricks.delta.commitInfo.enabled=false (tried). In these tables an entry without a `commitInfo`
-counts as damage. Entries of other tables need none.
+In the ledger's own tables, each entry needs a `commitInfo`, by which a process finds its own commits. The ledger,
+delta-rs and Spark write one.
 
 **A listing with a gap.** A folder is listed entry by entry while others commit. A listing may therefore have version 6
 and not 5, though 5 was made first. Both engines take such a listing for a damaged log. A later listing has version 5,
@@ -19,13 +15,11 @@ unless that version is really gone.
 
 **Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
 place. The new log may have the same file names with other content. Therefore a process remembers a version with its
-`LogEntry`: the digest of the file. A commit names files of its own, or has a random id. Therefore only a copy of the
-same log has a file with this digest. If the log is another one, everything that a process remembers of the tables is
-about the old log. `Generations` counts these replacements for tables that belong together. Data in memory is kept under
-the generation in which it was read.
+`LogEntry`, the digest of the file. A commit names files of its own, or has a random id. So only a copy of the same log
+has a file with this digest. `Generations` counts the replacements. Data in memory is kept under the generation in which
+it was read.
 
-**History.** delta-rs's own history numbers commits backwards from the loaded version, but reads the entries that are
-newest at the time of the call. If others commit meanwhile, each number is too low. This module takes the version of
+**History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. This module takes the version of
 each commit from the name of its file.
 """
 
@@ -62,7 +56,7 @@ from ledger.runtime.threads import map_at_once
 Read = TypeVar("Read")
 #: The messages of delta-rs and of Delta on Spark when the versions that they saw have a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-#: The pauses before further reads, in seconds: about a second together. After the last read, the damage is believed.
+#: The pauses before further reads, in seconds: about a second together.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
@@ -104,7 +98,7 @@ class Flawed(ValueError):
 
 
 def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
-    """Return the actions of an entry. Raises Flawed if the entry is empty, torn, or lacks a `commitInfo` that it
+    """Return the actions of an entry. Raises Flawed if the entry is empty or torn, or lacks a `commitInfo` that it
     needs."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
@@ -140,8 +134,7 @@ def damaged(table: str, version: int, what: str) -> LedgerDamaged:
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
     """Return the actions of an entry; None: the entry is gone by now.
 
-    A network file system may show a new file without its bytes for a moment. Therefore a flawed entry is read again for
-    about a second. Raises LedgerDamaged if the entry stays flawed.
+    A flawed entry is read again for about a second. Raises LedgerDamaged if it stays flawed.
     """
     try:
         return actions_in(content)
@@ -187,7 +180,7 @@ def versions_in(paths: Iterable[str]) -> list[int]:
 def checkpointed(paths: Sequence[str]) -> list[int]:
     """Return the sorted versions that have a checkpoint among the paths of a log.
 
-    A checkpoint of several files that lacks a part does not count: its writer may have died, or may still be writing.
+    A checkpoint that lacks one of its parts does not count.
     """
     whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
     for path in paths:
@@ -200,13 +193,12 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
 
 
 #: If the versions of a log jump by more than this, a backup was restored there. Entries before the jump are no part of
-#: the log: a process that still had the old table may have written one during the restore.
+#: the log: a process with the old table may have written them during the restore.
 RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version at which a log begins, by the sorted versions of its entries. Return 0 if there are no
-    entries."""
+    """Return the version at which a log begins, by the sorted versions of its entries; 0: there are no entries."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -217,8 +209,8 @@ def first_version(versions: Sequence[int]) -> int:
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
     """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
 
-    A listing may miss entries that come while it is made. So the versions that it lacks are looked up by name. Only the
-    first MOST_MISSING of them are looked up, and can be in the result.
+    A listing may miss entries that come while it is made. So the first MOST_MISSING versions that it lacks are looked
+    up by name, and only these can be in the result.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -230,9 +222,9 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Missing versions before the first entry that the table still has to keep do not count. A removal of old entries that
-    is under way, or was stopped, leaves such gaps. `versions` are the versions that a listing shows. `begins` is the
-    version at which the log begins. `kept_for` returns how many seconds the table keeps its log.
+    Missing versions before the first entry that the table has to keep do not count: a removal of old entries leaves
+    such gaps. `versions` are those that a listing shows. `begins` is the version at which the log begins. `kept_for`
+    returns how many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -242,17 +234,15 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often tables of one ledger were found to be replaced by tables with other logs.
-
-    `current` is the number of the generation. Threads share this object.
-    """
+    """Counts how often tables of one ledger were found to be replaced. `current` is the count. Threads share the
+    object."""
 
     def __init__(self) -> None:
         self.current = 0
         self._lock = threading.Lock()
 
     def end(self, generation: int) -> None:
-        """End a generation. If several threads find the same replaced log, only the first call counts."""
+        """End a generation. If several threads find the same replaced log, only the first call does something."""
         with self._lock:
             if self.current == generation:
                 self.current += 1
@@ -262,7 +252,7 @@ class Generations:
 class LogEntry:
     """The identity of a version's file in the log: the digest of its content, and its stamp (see Storage.stamp).
 
-    By its stamp, a file that was not touched is recognized without reading it.
+    A file with the same stamp need not be read.
     """
 
     digest: bytes
@@ -270,8 +260,7 @@ class LogEntry:
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` must have been taken before the content was
-    read."""
+    """Return the identity of the entry with this content. A `stamp` must be older than the read of the content."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
@@ -307,26 +296,25 @@ def history(
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
     `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
-    its log. Raises what the storage raises, and LedgerDamaged for an entry that is flawed (see `require_whole`) or lost
-    (see `find_lost_entries`).
+    its log. Raises what the storage raises, and LedgerDamaged for an entry that stays flawed or is lost (see
+    `find_lost_entries`).
     """
     commits = _consecutive_commits(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
         return commits
-    # Three cases are left: there are MOST_BY_NAME commits or more, there are none, or the next entry is missing.
+    # There are MOST_BY_NAME commits or more, there are none, or the next entry is missing.
     last = commits[-1].version if commits else since
     versions_there = versions_in(stored.log_paths())
     begins = first_version(versions_there)
     later = [version for version in versions_there if version > last and version >= begins]
     if later:
-        # Read all versions up to the last that is listed: a listing may miss entries that come while it is made.
+        # Read all versions up to the last that is listed, because a listing may miss entries.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
         existing = [commit for commit in read if commit is not None]
         if first > last + 1 or len(existing) < len(read):
-            # Entries are missing. Perhaps old entries were removed, before this call or during it. Any other missing
-            # entry is damage.
+            # Old entries may have been removed, before this call or during it. Any other missing entry is damage.
             for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
@@ -340,8 +328,8 @@ def find_first_commit(
 ) -> Commit | None:
     """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
 
-    Looks only at commits that one listing shows, up to the wanted one. Missing entries are passed over. Otherwise
-    raises what `history` raises.
+    Looks only at commits that one listing shows, and passes over missing entries. Otherwise raises what `history`
+    raises.
     """
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))

@@ -1,12 +1,11 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table still has all the files that the commit removes. delta-rs's own
-OPTIMIZE has no such check. An OPTIMIZE that was planned on an older version lands beside other commits that removed the
-same files. Then every row of these files exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside
-this module).
+The client makes such a commit only while the table still has all the files that the commit removes. The OPTIMIZE of
+delta-rs has no such check: it lands beside other commits that removed the same files. Then every row of these files
+exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
 
 An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
-join also repairs a partition in which two rows share an ordinal.
+join also repairs a partition in which two rows do.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
-#: The target size: files are joined up to this many bytes and rows. All of these are in memory at once.
+#: The target size: files are joined up to this many bytes and rows.
 BYTES, ROWS = 16 << 20, 200_000
 #: From this share of the target size on, a file is large and stays as it is. The second share is for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
@@ -61,7 +60,7 @@ class File(NamedTuple):
 
 
 class Joining:
-    """Joins files of a table whose rows have ordinals. `small` has the writer of the table's direct commits."""
+    """Joins files of a table whose rows have ordinals."""
 
     def __init__(self, table: TableSpec, direct: DirectTable) -> None:
         assert table.ordinals is not None
@@ -73,7 +72,7 @@ class Joining:
 
         If a row exists more than once, as OPTIMIZE may have left it, the join keeps one copy. If two different rows
         share one ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is
-        altered, or the log's facts of its files are not known.
+        altered (see `replay.Altered`), or its files' facts are not known (see `file_facts`).
 
         `growing`: join only files below a smaller size, for frequent calls. Raises Conflict if others removed the files
         first. Raises what the storage raises.
@@ -89,8 +88,7 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if the table still has all of them. Rows that move to another partition get a file
-        there."""
+        """Join these files into one, if the table still has all of them. Rows that move get a file of their own."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows
@@ -134,10 +132,7 @@ class Joining:
 
 
 def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
-    """Separate rows that share an ordinal.
-
-    Returns the earliest row of each ordinal, in order, and the rows that differ from it in any column, each once.
-    """
+    """Return the earliest row of each ordinal, in order, and the rows that differ from it in any column, each once."""
     rows = rows.sort_by([(ordinals.column, "ascending"), (ordinals.earliest, "ascending")])
     is_first = np.diff(rows[ordinals.column].to_numpy(), prepend=-1) != 0
     firsts, others = rows.filter(pa.array(is_first)), rows.filter(pa.array(~is_first))
@@ -173,9 +168,8 @@ def _moved(
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Return groups of files with neighbouring ordinals. Each group is to become one file.
 
-    A group has files up to the share `large` each, and up to the target size together. A group may also have files
-    whose ordinals overlap, or that have more rows than ordinals, up to MOST_OVERLAPPING times the target size. Such
-    files come from faults (see MOVED, and OPTIMIZE in the module's docstring).
+    A group has files up to the share `large` each, and up to the target size together. Files with faults (overlapping
+    ordinals, or more rows than ordinals) are joined up to MOST_OVERLAPPING times the target size.
     """
     groups: list[list[File]] = [[]]
     share = 0.0
@@ -195,7 +189,6 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
 
 
 def _overlapping(files: Iterable[File]) -> Iterator[list[File]]:
-    """Yield files in the order of their ordinals; files whose ordinals overlap come together."""
     together: list[File] = []
     for file in sorted(files, key=lambda one: one.first):
         if together and file.first > max(one.last for one in together):

@@ -1,12 +1,12 @@
 """Commits and checkpoints on a local path that are synced before others can see them.
 
 delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
-module itself puts these into the log: checkpoints, commits of existing files, commits without rows, and the first
-commit of a table. (If the setting `sync` is off, this module does the same without the syncs.)
+module itself puts checkpoints, commits of existing files, commits without rows, and a table's first commit into the
+log. (If the setting `sync` is off, this module does the same without the syncs.)
 
-Only delta-rs can work out some commits: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
-MERGE (`by_delta_rs`). `commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the
-files. Then `_commit_next` puts the commit into the table's own log. For a MERGE, `log.LogWriter.land` does this.
+Only delta-rs can work out some commits: deletes (`delete_rows`), appends (`append_rows`), and MERGEs (`by_delta_rs`).
+`commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the files. Then
+`_commit_next` (for a MERGE, `log.LogWriter.land`) puts the commit into the table's own log.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table is on a local path, and `commit_files` meets all demands of the table on a commit."""
+    """Tell whether a table is on a local path, and `commit_files` meets all demands of the table."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -73,17 +73,14 @@ def commit_files(
 
     Args:
         loaded: The table as of its newest version. This call brings it to later versions.
-        files: The table's files.
         added: The files to add. If writes are synced, they are durable before the commit can be seen.
-        metadata: The commit's metadata.
-        transactions: The transactions that the commit carries.
-        still_valid: Called before each try with the table's newest version. Raises Conflict if the commit may not
-            follow that version.
+        still_valid: Looks at the table's newest version before each try. Raises Conflict if the commit may not follow
+            that version.
         schema: The columns that the table has from this commit on, as text of the log; None: as before.
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
     Raises:
-        Conflict: `still_valid` raises it, or others changed the table's metadata or protocol in the meantime, or
+        Conflict: `still_valid` raises it, others changed the table's metadata or protocol in the meantime, or others
             committed REBASES times. Or the log was cut, or replaced (LogReplaced).
         DeltaError, OSError: The storage fails.
     """
@@ -117,9 +114,9 @@ def _commit_next(
     *,
     cleans_log: bool = False,
 ) -> int:
-    """Commit an entry as the version directly after the one that `still_valid` has looked at. Return the new version.
+    """Commit an entry as the version after the one that `still_valid` has looked at. Return the new version.
 
-    Raises what `commit_files` raises. Brings the loaded table to the newest version.
+    Brings the loaded table to the newest version. Raises what `commit_files` raises.
     """
     looked_at = loaded.version()
     for _ in range(REBASES):
@@ -131,7 +128,7 @@ def _commit_next(
             read = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # If the entry was made, it is in a log that another log has replaced.
+            # If the entry was made, it is in a log that was replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -143,8 +140,6 @@ def _commit_next(
 
 
 def _require_unaltered(files: LocalFiles, versions: range) -> None:
-    """Raise Conflict if one of these versions, which others committed, changes the table's metadata or protocol, or is
-    gone."""
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
@@ -154,9 +149,9 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken.
 
-    Raises Conflict if the version before it is gone: the log was cut, or the table was replaced by one with fewer
-    versions. The entry is then removed again, which is safe as nobody reads a version whose predecessor is missing. If
-    the predecessor came back before the removal, others may have read the entry. Then the entry is restored as it was.
+    Raises Conflict if the version before it is gone: the log was cut, or the table was replaced. The entry is then
+    removed again: nobody reads a version whose predecessor is missing. If the predecessor is back by then, others may
+    have read the entry, so it is restored.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -179,11 +174,9 @@ def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table through delta-rs, if there is none. If several processes do so at once, one of them makes it.
+    """Make a table through delta-rs, if there is none. `make` makes a table at the place that it is called with.
 
-    Args:
-        files: The table's files.
-        make: Makes the table at the place that it is called with.
+    Of several processes at once, one makes the table.
     """
     with scratch_folder() as scratch:
         make(scratch)
@@ -193,8 +186,7 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 
 
 def write_checkpoint(files: LocalFiles, version: int) -> None:
-    """Make a checkpoint of a version from the entries (and the last checkpoint) in the log's folder, and put it into
-    that very folder.
+    """Make a checkpoint of a version from the files in the log's folder, and put it into that very folder.
 
     If another log takes the folder's place meanwhile, that log gets no checkpoint. If writes are synced, the checkpoint
     is durable before it can be seen. Raises OSError, also for delta-rs's errors, and if the version was removed with
@@ -222,8 +214,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the files that make up a version: the newest whole checkpoint before this version, and the
-    entries after that checkpoint, up to this version."""
+    """Return the names of a version's files: the newest whole checkpoint before it, and later entries up to it."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -239,17 +230,14 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
 
-    If `commits_here` returns True, delta-rs commits to a copy of the log, in a folder with links to the table's own
-    folders. Therefore delta-rs writes its files into the table. The files are synced before this function puts the
-    commit into the table's log. Otherwise delta-rs commits to the table itself.
+    If `commits_here` returns True, delta-rs commits to a copy of the log (see `commit_on_copy`). Otherwise it commits
+    to the table itself.
 
     Args:
         loaded: The table as of its newest version.
-        files: The table's files.
         predicate: The predicate, in SQL.
-        metadata: The commit's metadata.
-        independent_by: Partition columns. A delete that delta-rs commits to a copy of the log does not conflict with
-            commits to partitions with other values in these columns.
+        independent_by: Partition columns. A delete by way of a copy does not conflict with commits to partitions with
+            other values in these columns.
 
     Raises:
         Conflict: Others committed to a partition with the same values in the meantime, or changed the table, or
@@ -294,22 +282,9 @@ def append_rows(
     transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
-    """Append rows that delta-rs writes, in one commit, and return the version.
+    """Append rows, with all columns of the table, that delta-rs writes, in one commit. Return the version.
 
-    delta-rs commits to a copy of the log (see `commit_on_copy`), and the files are synced before the commit can be
-    seen.
-
-    Args:
-        loaded: The table as of its newest version. This call brings it to later versions.
-        files: The table's files.
-        rows: The rows, with all columns of the table.
-        metadata: The commit's metadata.
-        transactions: The transactions that the commit carries.
-        still_valid: As in `commit_files`.
-
-    Raises:
-        Conflict: As in `commit_files`.
-        DeltaError, OSError: The storage fails.
+    The files are synced before the commit can be seen. The other arguments and the errors are those of `commit_files`.
     """
 
     def append(copy: DeltaTable) -> None:
@@ -323,11 +298,11 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log, in a temporary folder with links to the table's own folders.
+    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's own folders.
 
     The copy is loaded as of `version` (None: of the newest one). Returns the version that delta-rs committed to the
-    copy, and that commit's actions. The files that the commit adds are in the table, and synced. If delta-rs committed
-    nothing, there are no actions. Raises what `commit` raises.
+    copy, and that commit's actions (none, if it committed nothing). The files that the commit adds are in the table,
+    and synced. Raises what `commit` raises.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -343,9 +318,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The file is in the temporary folder. The table has no partitions, or had no folder for this partition
-                # when the links were made. Copy the file into the table instead of moving it: a copy gets its group and
-                # its permissions from the table's folder.
+                # The file is in the temporary folder, because there was no folder for its partition to link to. Copy it
+                # instead of moving it: a copy gets its group and permissions from the table's folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -360,8 +334,8 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log has links to the log files that make up a version of the table
-    (None: the newest one), and to all later ones."""
+    """Return a context with a temporary folder. Its log has links to the files of a version (None: the newest one), and
+    to later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -380,9 +354,8 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """If a checkpoint is due, make it, as delta-rs does after a commit of its own. With `cleans_log`, also remove old
-    entries, if the table's properties allow this. Errors of the storage are logged and not raised: the commit has
-    landed."""
+    """If a checkpoint is due, make it. With `cleans_log`, also remove old entries, if the table's properties allow
+    this. Errors of the storage are logged and not raised: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

@@ -1,20 +1,21 @@
 """Direct commits: the client itself writes rows into new files, and makes the entry of the log that names the files.
 
-`LogWriter.land` has the one loop that makes such commits. (The loop also commits the actions of a MERGE that delta-rs
-ran on a copy of the log.) `DirectTable` reads rows, and commits edits and appends through this loop. `join` commits
-joined files through it. An append adds files. Edits replace files of the partitions that they touch.
+`LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends. An
+append adds files. Edits replace files of the partitions that they touch. `join` commits joined files through the same
+loop.
 
-A commit of an engine's query has the same content. But delta-rs plans and runs a query for it. An append by this module
-takes 3 ms. An append by delta-rs takes 12 ms, or 30 ms once the table has some hundred files (per commit, both of 2
-cores busy). delta-rs also reads rows again that the decision has read already. On an object store delta-rs makes some
-ten requests to commit edits. For a commit of one new file on a version that was just read, this module makes 3. It puts
-the file, puts the entry, and reads the entry of the version before.
+A direct commit saves the engine's query. An append by this module takes 3 ms, and by delta-rs 12 ms or more (both of 2
+cores busy). On an object store, delta-rs makes some ten requests to commit edits. A direct commit of one new file makes
+3: it puts the file, puts the entry, and reads the entry before.
 
 An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
 If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
 partitions still have the same files. Names of files are never used twice, so the same files have the same rows. A
-partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, edits of
-such a partition are left to a statement of the engine.
+partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, a statement
+of the engine makes edits of such a partition.
+
+An *altered* table is not as its spec makes it (`replay.Altered`): the client makes no direct commits to it. `replay`
+explains *applications*, `history` *generations*, and `file_facts` the facts of files.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
-#: The most rows that a direct commit of edits may write, rows of rewritten files included. Beyond that a statement is
-#: quicker: it writes only the files with edited rows anew.
+#: The most rows that a direct commit of edits may write, rows of rewritten files included. For more rows, a statement
+#: is quicker.
 MOST_ROWS = 100_000
-#: Files below SMALL bytes are read whole, and kept in memory (`DirectTable.small_rows`). One call of `small_rows` reads
-#: files of at most MOST_SMALL bytes together.
+#: Files below SMALL bytes are kept in memory. `DirectTable.small_rows` reads at most MOST_SMALL bytes of them in a
+#: call.
 MOST_SMALL = 8 * SMALL
 #: The most partitions that such a call may name one by one.
 MOST_PARTITIONS = 16
@@ -83,16 +84,15 @@ class RemovedFile(NamedTuple):
 class NewCommit(NamedTuple):
     """What a commit adds, removes and carries, and its metadata.
 
-    `is_change`: the commit adds or removes rows, and not only files. `with_statistics`: for each new file, the log gets
-    the smallest and the greatest value of the columns `TableSpec.statistics`.
+    `is_change`: the commit changes rows, and not only files. `with_statistics`: the log gets each new file's smallest
+    and greatest value of the columns `TableSpec.statistics`.
     """
 
     operation: str
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each of `transactions` must be the next one of its application. The commit also carries those in `beside`, which
-    #: are not checked.
+    #: Each of `transactions` must be the next one of its application. Those in `beside` are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
@@ -102,8 +102,8 @@ class NewCommit(NamedTuple):
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. The client cannot write such a file again: to look up its content
-    raises Conflict."""
+    """The paths of files that an engine has written. To look up a content raises Conflict: the client cannot write such
+    a file again."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -119,8 +119,8 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class WrittenFiles(NamedTuple):
-    """The files of a commit, by path. Their writing began `at` a time, in monotonic seconds, and in a `generation` of
-    the tables."""
+    """The files of a commit, by path. Their writing began `at` a time (monotonic seconds), in a `generation` of the
+    tables."""
 
     files: Mapping[str, bytes]
     at: float
@@ -168,15 +168,15 @@ class LogWriter:
         return self._require_plain(files)
 
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
-        """Return what `newest_before` returns, for all of the transactions at one version."""
+        """Return the files of the newest version, after which each of the transactions may be committed."""
         while True:
             newest = [self.newest_before(transaction) for transaction in transactions]
             if len({files.version for files in newest}) == 1:
                 return newest[0]
 
     def _last_of(self, application: str) -> tuple[Files | None, int | None]:
-        """Return the files of the newest version, and the version that an application has committed by then. The files
-        are None for an altered table."""
+        """Return the files of the newest version (None: the table is altered), and the version that an application has
+        committed by then."""
         latest = self.followed.newest()
         while latest is not None:
             last = latest.transactions.last(application, latest.version, self.replay.transaction)
@@ -184,8 +184,7 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # The engine has seen a later version than the client can follow the log to. So the entries between
-                # these two versions were removed with old ones.
+                # The engine has seen a later version than the client can reach: entries between them were removed.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -199,8 +198,8 @@ class LogWriter:
     ) -> int:
         """Commit a decision of the caller, and return the version.
 
-        The commit becomes the version after the version that `still_valid` has looked at, or it is not made. If another
-        writer is first, `still_valid` looks at the newest version then.
+        `still_valid` looks at a version, and the commit becomes the next one. If another writer is first, `still_valid`
+        looks at the newest version.
 
         Args:
             commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
@@ -208,8 +207,7 @@ class LogWriter:
             still_valid: Raises if the commit may not follow a version: mostly Conflict.
             on: The version that the decision was made on; None: take the newest version.
             read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER seconds ago,
-                the log is listed, and the newest version takes the place of `on`. The version after `on` may have been
-                made, and removed with old entries.
+                the log is listed, and the newest version takes the place of `on`.
 
         Raises:
             Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
@@ -222,8 +220,7 @@ class LogWriter:
         files, late = self._write_with_late_metadata(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # Take the time as late as possible: removed files are kept for a time that begins then, for readers of older
-        # versions.
+        # Take the time as late as possible: from then on, removed files are kept for readers of older versions.
         actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -240,8 +237,8 @@ class LogWriter:
     ) -> int:
         """Commit actions that name the `written` files, and return the version.
 
-        Raises Conflict if one of the `transactions` may not be committed next. The first try checks this only if `on`
-        is None. The other arguments and errors are those of `commit`.
+        Raises Conflict if one of the `transactions` may not be committed next: if `on` is given, only from the second
+        try on. The other arguments and errors are those of `commit`.
         """
         for _ in range(REBASES):
             if on is None:
@@ -270,8 +267,7 @@ class LogWriter:
     def _write_with_late_metadata(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
         """Write the files that a commit is to name, and return them with the commit's late metadata.
 
-        On other storages than a local path, each request takes time. There the late metadata is looked up while the
-        files are written.
+        Elsewhere than on a local path, each request takes time. There the late metadata is looked up meanwhile.
         """
         if isinstance(self._stored, LocalFiles) or commit.late is nothing_late:
             return self._write(commit), commit.late()
@@ -280,7 +276,6 @@ class LogWriter:
         return files, late
 
     def _write(self, commit: NewCommit) -> Encoded:
-        """Write the files that a commit is to name."""
         files = Encoded({added.path: added.rows for added in commit.adds}, self._table.partitions)
         self._stored.write(files)
         for path, _, rows in commit.adds:
@@ -290,20 +285,20 @@ class LogWriter:
     def _try_commit(self, latest: Files, actions: Sequence[Action], written: WrittenFiles) -> int | None:
         """Commit actions that name the `written` files as the version after `latest`, and return that version.
 
-        Returns None, and commits nothing, if another writer was first. Raises LogReplaced if the log is no longer the
-        log that was read, and Conflict if the log was cut. Raises what `_require_there` and `_replaced` raise.
+        Returns None, and commits nothing, if another writer was first. Raises LogReplaced, Conflict or LedgerDamaged,
+        as `commit` does.
         """
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
-                # Check the log if this costs no request. On a local path, the new entry then joins the folder that was
+                # Check the log if this costs no request. On a local path, the new entry joins the folder that was
                 # checked.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, the entry may exist already, with this very content. Then the
-                # commit has landed. A second entry would add files again that others have joined since.
+                # If an object store's answer was lost, the entry may exist already, with this very content: the commit
+                # has landed. A second entry could add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -311,18 +306,17 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
-        # Rows of removed files would take the memory of other files.
+        # Rows of removed files would only take memory.
         self.rows.forget(action["remove"]["path"] for action in actions if "remove" in action)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """Write files again that are gone, if their writing began more than LISTED_AFTER seconds ago. Raises Conflict
-        for a file that an engine wrote.
+        """If the files' writing began more than LISTED_AFTER seconds ago, write files again that are gone. Raises
+        Conflict for a file that an engine wrote.
 
-        Spark's VACUUM removes files that no commit names yet once they are older than the table's
-        deletedFileRetentionDuration.
+        Spark's VACUUM removes old files that no commit names yet.
         """
         if time.monotonic() - written.at > LISTED_AFTER:
             gone = {path: written.files[path] for path in written.files if not self._stored.has(path)}
@@ -332,16 +326,15 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
-        The table may have been removed or replaced, or its old entries were removed after others committed meanwhile.
-        This method removes the commit's entry, unless others may have read it. Raises Conflict if the version before is
-        gone, and the log goes on or has lost the commit's entry. Nobody can tell then whether the commit landed. Raises
-        nothing if the table has one of the `written` files.
+        This method removes the commit's entry, unless others may have read it. If the version before is gone, and the
+        log goes on or has lost the commit's entry, nothing shows whether the commit landed. Then Conflict is raised.
+        Raises nothing if the table has one of the `written` files.
         """
         if self.followed.is_same(latest):
             return
         before, entry_file = log_file(latest.version), log_file(latest.version + 1)
         if self._stored.has(before):
-            # Others may have read the commit by now, and committed after it: it has to stay.
+            # Others may have read the commit by now, and committed after it: keep it.
             self.followed.forget()
             raise LogReplaced(
                 f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
@@ -352,23 +345,21 @@ class LogWriter:
             {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
         )
         if not paths_there.isdisjoint(written.files):
-            # The commit has landed. Old entries of the log were removed after it was made.
+            # The commit has landed, and then old entries were removed.
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(entry_file) != entry:
-            # The commit may have landed, and others may have removed its files since. The log no longer shows whether
-            # it landed.
+            # The commit may have landed, and others may have removed its files since.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
-        # Nobody reads a version whose predecessor is missing. If the predecessor came back before the removal, others
-        # may have read this commit. Then restore the commit as it was.
+        # If the version before came back until now, others may have read this commit: restore it.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Return a context for one commit that the engine makes by itself. The context first notes the newest version.
+        """Return a context for one commit that the engine makes by itself.
 
         Raises LogReplaced if the log after the commit is another one. The log of an altered table is not compared.
         """
@@ -383,7 +374,7 @@ class LogWriter:
     def _replaced(self, latest: Files) -> LogReplaced:
         """Return the error about a log that has lost a version.
 
-        Raises LedgerDamaged if the lost version is the newest one, and only a checkpoint has it. No commit can follow
+        Raises LedgerDamaged if the lost version is the newest one, and only a checkpoint has it: no commit can follow
         such a version.
         """
         self.followed.forget()
@@ -394,7 +385,7 @@ class LogWriter:
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
     def _listed_anew(self) -> Files | None:
-        """Return the files of the newest version, by a new listing; None: the table cannot be read, or is altered."""
+        """Return the files of the newest version, by a listing; None: the table cannot be read, or is altered."""
         self.followed.forget()
         try:
             return self.followed.newest()
@@ -416,10 +407,7 @@ def _always(files: Files) -> None:
 
 
 class DirectTable:
-    """Reads a table by following its log, and commits edits and appends to it without a statement of an engine.
-
-    Its methods raise NotDirect for commits that only an engine can make.
-    """
+    """Reads a table by following its log, and commits edits and appends to it without a statement of an engine."""
 
     def __init__(
         self,
@@ -431,9 +419,7 @@ class DirectTable:
         by_statement: bool = False,
     ) -> None:
         """`failures` are the errors of the engine that replays the log. `generations` counts the replacements of the
-        ledger's tables.
-
-        `by_statement`: the caller wants only statements to commit rows.
+        ledger's tables. `by_statement`: only statements commit rows.
         """
         self._table, self._by_statement = table, by_statement
         #: The writer also makes other direct commits to this table (see `join`).
@@ -441,12 +427,12 @@ class DirectTable:
         self.rows = self.writer.rows
 
     def is_known(self) -> bool:
-        """Tell whether rows are committed directly, as far as is known without a request to the storage."""
+        """Tell whether rows are committed directly, as far as is known without a request."""
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why rows are not committed directly to the newest version: the reason and its words. Return None if
-        they are."""
+        """Return why rows are not committed directly to the newest version, as a reason and its words; None: they
+        are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -472,8 +458,8 @@ class DirectTable:
         """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
         suppose (`require_expected`).
 
-        Raises NotDirect if only a statement can commit the edits, Conflict if others have changed the partitions of
-        `where`, and what the storage raises.
+        Raises NotDirect if only a statement can commit the edits. Raises Conflict if others have changed the partitions
+        of `where`. Raises what the storage raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -528,9 +514,8 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # Files of two versions cannot be compared for a partition without files, or if `where` does not name its
-            # partitions one by one. Others may have changed such partitions after the versions that the engine looked
-            # at.
+            # If a partition has no files, or `where` does not name its partitions one by one, two versions cannot be
+            # compared. Others may have changed such partitions after the versions that the engine looked at.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -565,7 +550,7 @@ class DirectTable:
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
         for partition in partitions:
             self._table.require_partition(partition)
-        # With a single partition, avoid a copy.
+        # Avoid a copy for a single partition.
         of_partition = [
             (partition, filter_partitions(rows, [partition]) if len(partitions) > 1 else rows)
             for partition in partitions
@@ -584,9 +569,8 @@ class DirectTable:
         """Return the rows of the partitions that `where` names, if these are few and their files are small; else None.
 
         If `where` names all partitions with one value in their first column, and `above` has one bound, any number of
-        partitions will do. Then the result has only files that may hold rows above this bound. Small files are mostly
-        in memory, so that mostly no data file is read. Returns None also if the table is altered, or its spec has no
-        statistics.
+        partitions will do. Then the result has only files that may hold rows above this bound. Returns None also if the
+        table is altered, or its spec has no statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -611,8 +595,8 @@ class DirectTable:
     ) -> list[tuple[Partition, str, int]] | None:
         """Return the files that `small_rows` reads, with their partitions and sizes.
 
-        With one bound (see `small_rows`), returns None if the log's facts of the files are not known. In all other
-        cases, returns None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one.
+        With one bound (see `small_rows`), returns None if the log's facts of the files are not known. Otherwise returns
+        None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one.
         """
         columns = self._table.partitions
         first, *others = where.alternatives()
@@ -649,8 +633,8 @@ class DirectTable:
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched (None: the names are not known). If so, it is enough to look for
-    commits of others to touched partitions."""
+    """Tell whether every named partition is touched (None: the names are not known). Then `merge` looks only for
+    commits to touched partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

@@ -1,15 +1,13 @@
 """Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
-A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. In a
-table with constant commits, there are far more lines of the second kind. A checkpoint each 50 commits, kept for a
-month, would take most of the disk. After a direct commit (one that the client makes without an engine), a new
-checkpoint is due when enough commits were made since the last checkpoint. The bound is the number of lines of that
-checkpoint, divided by LINES_A_COMMIT. The lines that a checkpoint costs for each commit are then bounded. At
+A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. With
+constant commits, there are far more lines of the second kind: a checkpoint each 50 commits would take most of the disk.
+After a direct commit (one that the client makes without an engine), a new checkpoint is due when enough commits were
+made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by LINES_A_COMMIT. At
 MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at multiples of the table's
 checkpoint interval. After other commits than direct ones, it is made at each multiple.)
 
-One replaced checkpoint a day is kept, for versions of the past. A version between two kept checkpoints is read from the
-older one and the commits after it.
+One replaced checkpoint a day is kept, for versions of the past.
 """
 
 from __future__ import annotations
@@ -26,10 +24,9 @@ from ledger.delta_log.storage import LogFile, Storage
 
 #: A checkpoint is due when the last one has at most this many lines (of some 100 bytes) for each commit since then.
 LINES_A_COMMIT = 50
-#: The commits after which a checkpoint is due whatever its size: opening the table reads the commits after a checkpoint
-#: one by one.
+#: The commits after which a checkpoint is due whatever its size.
 MOST_COMMITS = 2_000
-#: How long a replaced checkpoint is spared, in seconds: a reader that began earlier may still be about to read it.
+#: How long a replaced checkpoint is spared, in seconds: a reader may still be about to read it.
 SPARED = 3_600
 DAY = 86_400
 
@@ -43,19 +40,19 @@ def is_due(stored: Storage, version: int) -> bool:
         last = json.loads(content)
         return bool(version - last["version"] >= min(MOST_COMMITS, last["size"] // LINES_A_COMMIT))
     except (KeyError, TypeError, ValueError):
-        # The file is only a hint for readers, and the new checkpoint replaces it.
+        # The file is unusable, and the new checkpoint replaces it.
         return True
 
 
 def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs. `files` are all files of a log.
 
-    These checkpoints are needed: the two newest, the oldest, and the newest of each day. Files of checkpoints that were
-    written in the hour before the log's last file are needed, too.
+    The two newest checkpoints, the oldest, the newest of each day, and those of the hour before the log's last file are
+    needed.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)
-    # A checkpoint may have several files: group them by version.
+    # A checkpoint may have several files.
     of_version: dict[int, list[LogFile]] = {}
     for file in log_files:
         matched = CHECKPOINT.fullmatch(file.path)
@@ -75,8 +72,7 @@ def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
 
 #: The age, in hours, after which a file that no commit names is taken to belong to no commit under way.
 UNCOMMITTED_HOURS = 48
-#: The seconds after which a loaded table is too old to show which files are uncommitted: others may have committed them
-#: since.
+#: The seconds after which a loaded table is too old to show which files are uncommitted.
 KNOWN = 3_600
 
 
@@ -85,18 +81,16 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
     `since` is the system's time before the table was loaded.
 
-    If a commit removed a file, the log names the file for as long as the table's retention. A later checkpoint forgets
-    the file. The log never names the files of a commit that lost a race or died. Therefore files that no version has
-    are included, too, once they are so old that no process can still be about to commit them. Files in a folder of
-    `staged` are left to their sender until a commit has published the folder.
+    The log never names the files of a commit that lost a race or died. Therefore files that no version names are
+    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left to
+    their sender until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # If this process stood still for long after it loaded the table, it would take files that were committed meanwhile
-    # for uncommitted.
+    # If this process stood still after it loaded the table, files that were committed meanwhile would look uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
     return {
@@ -106,8 +100,7 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a path is that of a file of rows, in a partition or a staged folder. The ledger must not remove
-    other files below a table."""
+    """Tell whether a path is that of a file of rows, in a partition or a staged folder."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders

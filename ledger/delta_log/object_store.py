@@ -1,17 +1,16 @@
 """Files on an object store, and the storage's own time.
 
-This module reaches the store through obstore, which uses the same Rust library (object_store) as delta-rs. Unlike calls
-of delta-rs, calls of obstore let other threads run. An object store need not have folders. To this module a folder
-exists as long as the name of a file begins with the folder's name.
+This module reaches the store through obstore, which uses the same Rust library (object_store) as delta-rs. Calls of
+obstore let other threads run, and calls of delta-rs do not. To this module a folder exists as long as the name of a
+file begins with the folder's name.
 
-This module reads nothing through delta-rs's own file system for Arrow, which is written in Python. Arrow's threads
-release that file system's objects a moment after a read. If the process ends in that moment, it can crash (exit code
-134, "terminate called without an active exception").
+This module reads nothing through delta-rs's own file system for Arrow. Arrow's threads release that file system's
+objects a moment after a read. If the process ends in that moment, it can crash (exit code 134, "terminate called
+without an active exception").
 
-Like delta-rs, obstore finds credentials of AWS by itself. These are keys in the options or in the environment, a web
-identity's token, the role of a container, or the role of the machine. delta-rs finds more credentials by the rules of
-AWS's SDK (a role to assume, a profile). This module looks up a role to assume, or a profile, through boto3. It raises
-an error if one of these is configured and boto3 is not installed.
+Like delta-rs, obstore finds credentials of AWS by itself: keys in the options or in the environment, a web identity's
+token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3. It
+raises an error if one of these is configured and boto3 is not installed.
 """
 
 from __future__ import annotations
@@ -75,11 +74,9 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of this process's environment that `opened_with` returns for another process, without AWS_ before their
-#: names.
+#: The variables of the environment, without AWS_, that `opened_with` returns for another process.
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Options that have two names, and the name under which obstore gets them: obstore takes an option under one name at a
-#: time.
+#: Options that have two names, and the name under which obstore gets them.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 of delta-rs's own, which obstore does not know.
 OF_DELTA_RS = (
@@ -105,7 +102,7 @@ UNITS = {
 class ObjectStore:
     """The files below one place of an object store, by their paths from there. Threads may share it.
 
-    `options` are delta-rs's storage_options. They override the environment. Every method that reaches the storage may
+    `options` are delta-rs's storage_options, which override the environment. Every method that reaches the storage may
     raise StorageFailed, ForkedProcess, and InvalidParameterValue for an option with an invalid value.
     """
 
@@ -148,8 +145,8 @@ class ObjectStore:
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if the file exists. If two calls run at once,
-        only one returns True.
+        """Write a file that must be new. Return False, and write nothing, if the file exists. Of several calls at once,
+        one returns True.
 
         If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """
@@ -167,12 +164,12 @@ class ObjectStore:
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """Return the paths of all files in a folder, at any depth. With `after`, return only paths that sort after this
+        """Return the paths of all files in a folder, at any depth; with `after`, only those that sort after this
         text."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
-        """Yield all files in a folder, as `paths` does, with the time when each was written, in seconds since 1970."""
+        """Yield what `paths` returns, with the time when each file was written, in seconds since 1970."""
         with self._naming_errors():
             for page in obstore.list(self._store, folder or None, offset=after):
                 yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
@@ -200,7 +197,7 @@ class ObjectStore:
                 obstore.delete(self._store, paths)
                 return
             except FileNotFoundError:
-                # The storage stops at a file that another process has removed.
+                # The storage stops at a file that is gone.
                 pass
         for path in paths:
             self.delete(path)
@@ -211,15 +208,13 @@ class ObjectStore:
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
-        """Return when a file was written, by the storage's own clock, in milliseconds. Many storages have only whole
-        seconds."""
+        """Return when a file was written, by the storage's clock, in milliseconds (often of whole seconds only)."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Return what distinguishes the place from all others of this process: the same names may exist at several
-        endpoints."""
+        """Return what distinguishes the place from all others: the same names may exist at several endpoints."""
         of_environment = [value for name, value in sorted(os.environ.items()) if name.startswith("AWS_ENDPOINT")]
         return self.place, str(self._store.config.get("endpoint")), *of_environment
 
@@ -231,8 +226,8 @@ class ObjectStore:
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return the name of obstore's class, the place, and the options with which another process opens this store.
 
-        Returns None if the credentials come through boto3 (from a role to assume, or a profile): another process may
-        find other credentials. AWS's keys in this process's environment are among the options.
+        AWS's keys in this process's environment are among the options. Returns None if the credentials come through
+        boto3: another process may find others.
         """
         if self._store.credential_provider is not None:
             return None
@@ -251,7 +246,7 @@ class ObjectStore:
     def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = split_options(self._options)
-        # When obstore gets HTTP options, it ignores those of the environment. Therefore add the environment's.
+        # When obstore gets HTTP options, it ignores those of the environment.
         client = {**split_options({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
@@ -259,22 +254,21 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # obstore does not know delta-rs's own options (a lock's, say): leave them out.
+                # Leave out an option of delta-rs's own.
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise
                 del config[unknown[1]]
 
     def _naming_errors(self) -> Any:
-        """Return a context that turns obstore's errors into StorageFailed, which names the place."""
         return translating_errors(self.place, BaseError)
 
 
 def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
     """Return the store at a place, with `options`.
 
-    First make one request, with the options `user_options` and a bound of a few seconds. (If a name or a key is wrong,
-    long retries do not help.) If this request fails, raise a StorageFailed that says what to check.
+    First make one request, with `user_options` and a bound of a few seconds. If this request fails, raise a
+    StorageFailed that says what to check.
     """
     try:
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
@@ -299,7 +293,7 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # The option is known. If its value is wrong, or the option needs another one, the first use raises an error.
+        # The option is known. A wrong value raises an error at the first use.
         return False
     return False
 
@@ -368,10 +362,9 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """Table files on an object store. Small Parquet files are read in one request and kept in memory. Larger ones are
-    read in parts."""
+    """Table files on an object store. Small Parquet files are read in one request and kept in memory."""
 
-    #: There is nothing to sync: an object store keeps what it has acknowledged.
+    #: An object store keeps what it has acknowledged.
     is_synced = False
 
     def __init__(self, store: ObjectStore) -> None:
@@ -394,8 +387,7 @@ class ObjectFiles:
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            # Ask for each content only when it is written: the mapping may make it at that moment
-            # (`data_files.Encoded`).
+            # Ask for each content only when it is written: the mapping may make it then (`data_files.Encoded`).
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
@@ -450,7 +442,6 @@ class ObjectFiles:
         return column_of(map(self.open, paths), name)
 
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
-        """Return the rows of one file, with the columns of its partition."""
         partition = pads.get_partition_keys(fragment.partition_expression)
         whole = rows_of_file(self.open(fragment.path), schema, partition)
         return whole if where is None else whole.filter(where)
@@ -461,7 +452,7 @@ class ObjectFiles:
         if kept is None:
             kept, size = self._store.beginning(path, SMALL)
             if size > len(kept):
-                # Without read-ahead (pre_buffer) this thread reads everything. Arrow's own threads would keep the file
+                # Without read-ahead (pre_buffer) this thread reads everything. Arrow's threads would keep the file
                 # open.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
             self._keep(path, kept)
@@ -477,7 +468,7 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
+                # After an interrupt, the kept content and `_size` may not match: keep nothing.
                 self._kept.clear()
                 self._size = 0
                 raise
@@ -495,8 +486,8 @@ BOTO3 = (
 def credential_provider(config: Mapping[str, str]) -> Any:
     """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names. They override the environment. Raises
-    InvalidParameterValue if a role or a profile is configured and boto3 is missing.
+    `config` are the options of the storage, without aws_ before their names. These options override the environment.
+    Raises InvalidParameterValue if boto3 is needed and missing.
     """
 
     def known(name: str) -> str | None:
@@ -526,7 +517,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # The credentials file may have no credentials. Then obstore finds those of the machine's role.
+    # Without credentials in that file, obstore finds those of the machine's role.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 

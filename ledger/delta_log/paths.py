@@ -2,8 +2,7 @@
 
 In this module a *path* is one of the two ways to commit, and not the path of a file. The client makes small commits of
 rows directly. A statement of the engine has the same result, and mostly takes longer. This module counts the commits of
-edits and appends, by their path and the reason for a statement. At level INFO it logs once for each table and reason
-that statements are run.
+edits and appends, by their path and the reason for a statement.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class CommitKind(NamedTuple):
-    """A kind of commits of rows: their purpose, their table, their path, and the reason for a statement (empty:
-    direct)."""
+    """A kind of commits of rows: their purpose, table and path, and the reason for a statement (empty: direct)."""
 
     purpose: str
     table: str
@@ -60,7 +58,7 @@ def no_purpose(metadata: Mapping[str, Any]) -> str:
 
 
 class Paths:
-    """Counts the commits of rows of this process by their paths. Threads share the object. The counts only grow."""
+    """Counts the commits of rows of this process by their paths. Threads share the object."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
         """`engine` is the engine's name, for the log. `purpose_of` returns the purpose of a commit by its metadata."""
@@ -87,12 +85,8 @@ class Paths:
     ) -> int:
         """Commit rows and count the commit; return its version.
 
-        Args:
-            table: The table.
-            metadata: The commit's metadata.
-            directly: Makes the direct commit, and returns its version. Raises NotDirect if only a statement can make
-                the commit.
-            by_statement: Takes the reason, runs the statement, and returns the version.
+        `directly` makes the direct commit, and raises NotDirect if only a statement can make it. `by_statement` takes
+        the reason and runs the statement. Both return the version.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)

@@ -1,4 +1,7 @@
-"""The contract of the client: its calls, their results, and its errors."""
+"""The contract of the client: its calls, their results, and its errors.
+
+An *application* is an id under which a writer numbers its transactions (Delta's `txn`).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,10 @@ EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on, or other writers were first too often. Mostly nothing was
-    committed.
+    """Another writer changed what the commit relied on, or other writers were first too often.
 
-    But the commit may exist if the answer of a storage was lost, if the log was cut during the commit, or if delta-rs
-    could not list the log after it. These are not all cases.
+    Mostly nothing was committed. But the commit may exist, for example if a storage's answer was lost, or if the log
+    was cut during the commit.
     """
 
 
@@ -52,7 +54,7 @@ class Snapshot:
     version: int
     where: PartitionFilter
     rows: pa.Table
-    #: The files that were read (`replay.Files`); None: the table is altered.
+    #: The files that were read (`replay.Files`); None: the table is altered (`replay.Altered`).
     loaded: Any = None
     #: When the snapshot was read, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
@@ -74,8 +76,8 @@ def nothing_late() -> Mapping[str, Any]:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is the time of its writer's clock, in milliseconds. `path` tells how a MERGE was made: directly or by a
-    statement (see `paths`). It is empty for other commits.
+    `timestamp` is by the clock of the commit's writer, in milliseconds. `path` tells how a MERGE was made: directly or
+    by a statement (see `paths`). `path` is empty for other commits.
     """
 
     version: int
@@ -88,8 +90,8 @@ class Commit:
 class StagedFile:
     """A data file below a table's root, as Delta's log describes it. `path` begins at the root, and has no escapes.
 
-    `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed. If a decimal were read as a float,
-    the bounds could be wrong, and readers could skip a file that has wanted rows.
+    `modified_at` is in milliseconds. `statistics` is the text of the log, unparsed, because decimals must not become
+    floats.
     """
 
     path: str
@@ -103,9 +105,8 @@ class DeltaTables(Protocol):
     """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
     Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `merge` and
-    `add_rows` return the version that they committed. `configure` and `mark` may return a later version, if others
-    commit at the same time. A method that commits raises Conflict if another writer changed what the commit relied on
-    (see `Conflict`).
+    `add_rows` return the version that they committed. If others commit at the same time, `configure` and `mark` may
+    return a later version. A method that commits may raise Conflict.
     """
 
     name: str
@@ -114,14 +115,14 @@ class DeltaTables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if any is found. Callers use this after a failure, as it reads the table."""
+        """Return the damage of a table, if any is found. The call reads the table, so make it after a failure."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
         both.
 
-        The words are those of the error TableAltered, which verbs raise for the same reason. `appends`: the caller only
-        reads and appends rows, so an append-only table will do.
+        The words are those of the error TableAltered. `appends`: the caller only reads and appends rows, so an
+        append-only table will do.
         """
 
     # --- a table as a whole
@@ -130,8 +131,7 @@ class DeltaTables(Protocol):
         """Tell whether the table exists."""
 
     def create(self, table: str) -> None:
-        """Make the table by its spec, if it does not exist. If several calls run at once, one of them makes the
-        table."""
+        """Make the table by its spec, if it does not exist. Of several calls at once, one makes the table."""
 
     def layout(self, table: str) -> Layout:
         """Return the table's description and properties."""
@@ -146,14 +146,13 @@ class DeltaTables(Protocol):
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions of some tables, by name. This costs less than `version`: mostly nothing is
-        loaded."""
+        """Return the newest versions of some tables, by name. Mostly this loads nothing, and costs less than
+        `version`."""
 
     def generation(self) -> int:
         """Return how many replacements of these tables were found since they were opened.
 
-        A replaced table was made anew, or has a backup in its place. Data in memory is kept under the generation in
-        which it was read. This call makes no request to the storage.
+        A replaced table was made anew, or has a backup in its place. This call makes no request.
         """
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
@@ -169,21 +168,15 @@ class DeltaTables(Protocol):
     ) -> pa.Table:
         """Return some columns of rows of some partitions.
 
-        Args:
-            table: The table.
-            where: The partitions.
-            columns: The columns.
-            between: By column, the lowest and the highest value of the rows, both included.
-            above: By column, a bound. The rows have greater values.
-
-        Bounds of columns of instants are milliseconds.
+        `between` has, by column, the lowest and the highest value of the rows, both included. `above` has, by column, a
+        bound: the rows have greater values. Bounds of columns of instants are milliseconds.
         """
 
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone.
 
-        With `at_least`, a version that the caller has just read, the facts may be of this version or of a newer one.
-        This mostly saves the look for the newest version.
+        `at_least` is a version that the caller has just read. With it, the facts may be of this version or of a newer
+        one, and mostly nothing is requested.
         """
 
     def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
@@ -195,8 +188,7 @@ class DeltaTables(Protocol):
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column of numbers; None: there is none. Files whose maximum the log lacks are
-        read."""
+        """Return the largest value of a column of numbers; None: there is none. Files without statistics are read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since` that the log still has, oldest first."""
@@ -207,20 +199,18 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Tell whether rows are committed without a statement of the engine, as far as is known without a request to
-        the storage."""
+        """Tell whether rows are committed without a statement of the engine, as far as is known without a request."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why only statements of the engine commit rows to a table; None: the client commits rows directly.
+        """Return why only statements of the engine commit rows to a table's newest version; None: the client does.
 
-        The result is the reason (see `paths`) and its words. It is about the newest version.
+        The result is the reason (see `paths`) and its words.
         """
 
     def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
         """Return, as SQL, the statement that does the same as `merge`, for edits of some partitions in a view `source`.
 
-        Without partitions (None), return the statement that does the same as `add_rows`. The engine runs these
-        statements only if rows are not committed directly.
+        Without partitions (None), return the statement that does the same as `add_rows`.
         """
 
     def merge(
@@ -235,11 +225,11 @@ class DeltaTables(Protocol):
         """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION. An edit
         inserts, updates or deletes one row.
 
-        `late` returns further metadata of the commit. It is called before the commit. Where each request takes time, it
-        is called while the files are written, perhaps in another thread.
+        `late` returns further metadata of the commit. The client calls `late` before the commit, perhaps in another
+        thread.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
-        committed to the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that
+        committed to the partitions of `where` since the snapshot. But a statement of Spark's checks only the rows that
         edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
         """
 
@@ -259,20 +249,19 @@ class DeltaTables(Protocol):
         newer one in memory.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or have the
-        application's last version plus one. Otherwise Conflict is raised. The commit also carries the transactions
-        `beside` them, without this check. `still_valid` is called with the files (`replay.Files`) of the version that
-        the commit follows, and raises if the commit may not follow it. A statement cannot call `still_valid`. If
-        `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
+        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are committed
+        without this check.
+
+        `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the commit
+        may not follow it. If `still_valid` is given, and only a statement could make the commit, NotDirect is raised.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit transactions without rows. Raises Conflict if the first may not be committed next (see `add_rows`).
-
-        The commit carries the other transactions without this check.
-        """
+        """Commit transactions without rows. Raises Conflict if the first one may not be committed next (see
+        `add_rows`). The others are committed without this check."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. This is cheapest if the predicate names whole partitions by
+        """Remove the rows that a SQL predicate names, at least cost if the predicate names whole partitions by
         literals.
 
         Raises LogReplaced if the delete was decided in a `generation` that is over.
@@ -285,8 +274,8 @@ class DeltaTables(Protocol):
 
         Only rows that share an ordinal change (see `spec.Ordinals`).
 
-        `growing`: for frequent calls, while the partitions get more files. Files then stay as they are from a smaller
-        size on.
+        `growing`: for frequent calls, while the partitions get more files. Files of a smaller size then count as large,
+        and stay as they are.
         """
 
     def vacuum(self, table: str) -> None:
@@ -296,15 +285,14 @@ class DeltaTables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.
 
-        Without a table, do so for the newest version of each table that this process has seen. This costs next to
-        nothing if this process did so already. Only a local path with the setting `sync` needs this: elsewhere the call
-        does nothing.
+        Without a table, do so for the newest version of each table that this process has seen. Only a local path with
+        the setting `sync` needs this: elsewhere the call does nothing.
         """
 
 
 def require_generation(table: str, expected: int | None, current: int) -> None:
-    """Raise LogReplaced if a commit was decided in an `expected` generation that is not the `current` one; None: any
-    generation will do."""
+    """Raise LogReplaced if a commit was decided in an `expected` generation (None: any) that is not the `current`
+    one."""
     if expected is not None and expected != current:
         raise LogReplaced(f"the log was replaced since this commit to {table} was decided")
 
@@ -330,7 +318,7 @@ def reason(error: BaseException) -> str:
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
         # This is an error of Py4J: the message is in the next line.
         message = lines[1].removeprefix(": ")
-    # An aborted Spark job names its reason only far below, where Java lists the causes.
+    # An aborted Spark job names its reason only where Java lists the causes.
     causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]
     if causes and causes[-1] not in message:
         return f"{message[:400]} (because of {causes[-1][:400]})"

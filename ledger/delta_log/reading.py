@@ -21,10 +21,9 @@ from ledger.delta_log.values import INSTANT
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The highest reader version of a table whose files have exactly its rows and columns: no deletion vectors, no renamed
-#: columns.
+#: The highest reader version of a table without deletion vectors or renamed columns.
 READER = 1
-#: Paths that need no escapes, so that they are the same in a log as on a storage.
+#: Paths that need no escapes: they are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
 _FORMAT = pads.ParquetFileFormat(default_fragment_scan_options=pads.ParquetFragmentScanOptions(pre_buffer=True))
 _PARTITION = "partition."
@@ -49,8 +48,7 @@ class Wanted(NamedTuple):
 
 
 def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
-    """Return a filter of partitions as delta-rs takes it: alternatives of conditions; None: `where` names all
-    partitions."""
+    """Return a filter of partitions as delta-rs takes it, alternatives of conditions; None: all partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
         for alternative in where.bounded().alternatives()
@@ -61,8 +59,7 @@ def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
 
 
 def row_condition(where: PartitionFilter) -> Any:
-    """Return the condition on rows if `where` is narrower than `where.bounded()`, which chooses the files; else
-    None."""
+    """Return the condition on rows of the files that `where.bounded()` chooses; None: all their rows are wanted."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
@@ -101,15 +98,14 @@ def _bound(table: TableSpec, name: str, value: int) -> Any:
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Return the wanted rows among rows in memory. All of these must be of partitions that the read names: only bounds
-    are compared.
+    """Return the wanted rows among rows in memory, all of partitions that the read names.
 
-    The rows are compared without a query of Arrow's, which would take longer than all else in a small read.
+    Only bounds are compared, without a query of Arrow's, which would take longer.
     """
     columns = list(wanted.columns)
     if not wanted.bounds:
         return rows.select(columns)
-    # Combine the chunks: each chunk is compared by itself.
+    # Each chunk would be compared by itself.
     candidates = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
     chosen = []
     for name, (lowest, highest) in wanted.bounds.items():
@@ -123,9 +119,8 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    delta-rs's own dataset describes the statistics of each file to Arrow. This takes 0.7 ms a file, longer than reading
-    a small file. That dataset is used only if the table needs a later reader version than READER, or a path needs
-    escapes.
+    The dataset of delta-rs takes 0.7 ms a file. It is used only if the table needs a later reader version than READER,
+    or a path needs escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions

@@ -1,16 +1,15 @@
 """The files of a table, by partition, as its log lists them.
 
-The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which is
-a few lines of JSON. To follow an entry takes a tenth of a millisecond, however many commits the log has. For a replay,
-delta-rs lists the log, reads all of it from the last checkpoint on and checks it, which takes 5 ms and more. Spark runs
-a job for that. The engine replays the log again at the next read after a minute, and if the client does not understand
-an entry. On a local path the engine does so, too, if the entry that the client read last is gone or changed. A replay
-begins with a listing of the log. Therefore this module also calls a replay a *listing*.
+The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which
+takes a tenth of a millisecond. A replay by delta-rs takes 5 ms and more. The engine replays the log again at the next
+read after a minute, and if the client does not understand an entry. On a local path the engine does so, too, if the
+entry that the client read last is gone or changed. A replay begins with a listing of the log. Therefore this module
+also calls a replay a *listing*.
 
 **Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
-engine that loads the table can find the version that an application committed last. This takes longer with each commit
-after that version. But a process that follows commits sees the transactions in them. Such a process asks the engine
-about each application that it has not seen, and mostly remembers the answer until the next replay.
+engine that loads the table can find the version that an application committed last, and each further commit makes this
+slower. So a process that follows the log asks the engine only about applications whose transactions it has not seen.
+The process mostly remembers the answers until the next replay.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class Last(NamedTuple):
 class TransactionsSeen:
     """The transactions in the commits after a listing of the log, up to one version.
 
-    A version whose commit carries transactions gets a new object. The object also keeps the engine's answers. Later
-    versions share these answers, until the log is listed again.
+    A version whose commit carries transactions gets a new object. All objects share the engine's answers.
     """
 
     def __init__(self, listed: int = 0) -> None:
@@ -82,12 +80,12 @@ class TransactionsSeen:
             if last.table_version < self._listed:
                 return last
             self._told[application] = last
-        # If the engine was at an earlier version, the application has made no commit since: `_seen` would have it.
+        # If the engine was at an earlier version, the application has committed nothing since: `_seen` would have it.
         return last if last.table_version > version else last._replace(table_version=version)
 
 
 log = logging.getLogger("ledger.commits")
-#: The protocol (reader, writer) of the ledger's tables. Later protocols ask more of a writer than this client can do.
+#: The protocol (reader, writer) of the ledger's tables.
 PROTOCOL = (1, 2)
 #: The errors that `Files.after` raises for a commit that the client does not understand.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
@@ -123,14 +121,14 @@ class Files:
         return self.by_partition.get(partition, {})
 
     def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
-        """Yield the files of the partitions that `where` names, with their partition; all files of a table without
-        partitions."""
+        """Yield the files of the partitions that `where` names, with their partition."""
         for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
     def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
-        """Return the partitions that `where` names, by their `columns`; some may have no files."""
+        """Return the partitions that `where` names, by their `columns`; some may have no files. Without `columns`,
+        return all partitions."""
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
@@ -139,7 +137,7 @@ class Files:
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
     ) -> Files:
-        """Return the files of the next version. Its commit has these `actions`, and this `entry` in the log.
+        """Return the files of the next version, whose commit has these `actions` and this `entry` in the log.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood here.
         """
@@ -161,7 +159,7 @@ class Files:
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
                 if fields["path"] in files:
-                    # The file is in the table already: this action gives it other statistics, as ANALYZE TABLE does.
+                    # This action gives a file of the table other statistics, as ANALYZE TABLE does.
                     raise KeyError(fields["path"])
                 files[fields["path"]] = fields["size"]
                 added.append(fields)
@@ -191,8 +189,8 @@ class Altered(Exception):
 class _SeenLog:
     """The files that were seen last, and when the log was last listed for them.
 
-    Without files, nothing was read yet, or only the engine can read the log. If only the engine can read it, `altered`
-    names the table's alterations.
+    Without files, nothing was read yet, or only the engine can read the log. In the second case `altered` names the
+    table's alterations.
     """
 
     files: Files | None = None
@@ -275,24 +273,23 @@ class LogFollower:
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The engine lists the log at first, and again if the last listing was more than LISTED_AFTER seconds ago. The
-        engine also lists the log if a replaced log of the ledger was found, and if the client cannot follow the log any
-        further. The caller can also ask for a `listing`. If files have stamps, the returned version still existed
-        unchanged during this call (unless its entry is not known).
+        The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. The engine
+        also lists the log if a replaced log was found, if the client cannot follow the log, and for a `listing`. If
+        files have stamps (see `Storage.stamp`), the returned version still existed unchanged during this call, unless
+        its entry is not known.
         """
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
                 seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
-            # Do not hold the lock here: other threads need not wait for the storage's answer to this thread.
+            # Do not hold the lock here, as other threads need not wait for the storage.
             files = seen.files
             if files is None:
                 return None
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Check the seen version after the next one was read. If files have stamps, this proves that the next
-            # version follows the seen one.
+            # Check the seen version after the next one was read: this proves that the next one follows the seen one.
             still_seen = self._still_there(seen)
             if still_seen is None:
                 listing = self._seen is seen
@@ -304,8 +301,8 @@ class LogFollower:
     def at_least(self, version: int | None) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
 
-        This costs no request if that version or a newer one is in memory, and no listing is due. Otherwise, and if the
-        caller has read none (None), the newest version is looked for.
+        The call makes no request if that version or a newer one is in memory, and no listing is due. Otherwise, or if
+        `version` is None, return what `newest` returns.
         """
         seen = self._seen
         if version is None or seen.files is None or self._is_due(seen) or seen.files.version < version:
@@ -315,8 +312,7 @@ class LogFollower:
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Tell whether a log (by default the table's) still has the entry of a version that was read.
 
-        If the identity of that entry is not known, tell whether the log has an entry of this version. This costs one
-        request, or none if the stamp is the same.
+        If the identity of that entry is not known, tell whether the log has an entry of this version.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -337,7 +333,7 @@ class LogFollower:
         seen = self._seen
         if seen.files is before:
             # Keep no stamp: another file may be in place of this one by now. If the client does not understand an
-            # engine's actions, the engine replays the log for the next caller.
+            # engine's actions, the next caller gets a replay.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -350,8 +346,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. If the storage has no stamps, or the
-        version's entry is not known, nothing is checked."""
+        """Return what was seen, if its version still exists unchanged; else None. This is not checked if the storage
+        has no stamps, or the version's entry is not known."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -362,12 +358,11 @@ class LogFollower:
             return seen
         if not self.is_same(files):
             return None
-        # The content is the same: this process wrote the file, or it was copied. Remember its stamp from now on.
+        # The content is the same: this process wrote the file, or it was copied. Remember its stamp.
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the log listed for the next caller: what was seen may be of another log. The listing finds out whether
-        that is so."""
+        """Have the log listed for the next caller, because what was seen may be of another log."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -375,16 +370,14 @@ class LogFollower:
         self._lock = threading.Lock()
 
     def _remember(self, before: _SeenLog, after: _SeenLog) -> _SeenLog:
-        """Store `after` as what was seen last, unless another thread has replaced `before` meanwhile. Return
-        `after`."""
+        """Store `after` as what was seen last, unless another thread has replaced `before`. Return `after`."""
         with self._lock:
             if self._seen is before:
                 self._seen = after
         return after
 
     def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
-        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays flawed (see
-        `require_whole`)."""
+        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays flawed."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
@@ -393,14 +386,14 @@ class LogFollower:
             entry, columns = entry_of(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
         except NOT_UNDERSTOOD:
-            # The client does not understand the commit: the engine replays the log.
+            # The engine has to replay the log.
             return self._listed(seen)
 
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows.
 
-        A forked child cannot list the log with delta-rs that its parent has used. The child follows the log from the
-        version that was seen, as long as the log has that version. Otherwise raises ForkedProcess.
+        If its parent has used delta-rs, a forked child cannot list the log. If the log still has the version that was
+        seen, the child follows the log from there. Otherwise raises ForkedProcess.
         """
         try:
             return self._listed(seen)
@@ -433,7 +426,6 @@ class LogFollower:
         return _SeenLog(replace(files_listed, generation=generation), now)
 
     def _log_alteration_once(self, what: str) -> None:
-        """Log once that the client cannot follow the log."""
         if not self._is_told:
             self._is_told = True
             log.warning(
@@ -444,19 +436,17 @@ class LogFollower:
             )
 
     def _continues(self, before: Files, found: Files) -> bool:
-        """Tell whether the log that was found is the one that had the files `before`."""
+        """Tell whether the found log is the one that had the files `before`."""
         if found.table_id != before.table_id or found.version < before.version:
             return False
-        # Upkeep removes old entries. If this process stood still, the entry that it knows may be gone from the same
-        # log.
+        # Upkeep may have removed the entry that this process knows from the same log.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
     """Return the files of a loaded table.
 
-    Raises Altered if the table is altered. This includes a file whose path needs escapes, as its name on the storage
-    may differ.
+    Raises Altered if the table is altered, also for a file whose path needs escapes.
     """
     metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
@@ -484,7 +474,7 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
     """Return after how many commits a table with these properties wants a checkpoint.
 
-    If the properties have no number above 0, return the number of the ledger's own tables.
+    If the properties have no number above 0, return the number in the spec.
     """
     interval = properties.get(CHECKPOINT_INTERVAL, "")
     return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
@@ -504,17 +494,11 @@ def require_plain(
 ) -> None:
     """Raise Altered if a table is not as its spec makes it.
 
-    Such a table has another protocol or other columns, demands more of a row than these columns, or has a property that
-    `alterations` names.
+    Such a table has another protocol or other columns, a demand on its rows, or a property that `alterations` names.
 
-    Args:
-        table: The spec of the table.
-        protocol: The versions of readers and writers that the table asks for.
-        features: The features of the table, if its protocol names them.
-        columns: The columns of the table.
-        demanding: The names of the table's constraints, and of the columns that have metadata, or demand more of a row
-            than a value of their type.
-        properties: The properties of the table.
+    `protocol` has the versions of readers and writers that the table asks for, and `features` has its features, if its
+    protocol names them. `demanding` has the names of the constraints, and of columns with metadata or further demands
+    on their values. `table` is the spec; the other arguments are the table's.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
     if protocol != PROTOCOL and not altered:
@@ -536,27 +520,21 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` follow the logs of the tables. `first` returns the newest version of a table if no version is known,
-        or if the known version is gone.
-
-        `at_once`: each table costs a request, and the requests are made together.
+        """`logs` follow the logs of the tables. `first` finds the newest version of a table if no version is known, or
+        if the known version is gone. `at_once`: each table costs a request, and the requests are made together.
         """
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that existed, by table and generation. A thread may store an older version over a newer one. Then
-        #: the next search only begins earlier.
+        #: A version that existed, by table and generation. With an older version, a search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return, by name, versions no older than the newest before this call.
-
-        Raises what the storage raises.
-        """
+        """Return, by name, versions no older than the newest before this call. Raises what the storage raises."""
         if not self._at_once or len(tables) < 2:
             return {table: self._end(table) for table in tables}
         return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
 
     def make_durable(self, table: str | None, version: int) -> None:
-        """Make versions durable: see DeltaTables.make_durable, and rule 4 of `durability`."""
+        """Make versions durable: see DeltaTables.make_durable."""
         seen_by_table = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
         for name, seen in seen_by_table.items():
             if seen is not None:
