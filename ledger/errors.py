@@ -132,16 +132,16 @@ class InvalidAttributeName(LedgerError, ValueError):
 class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
-    The message is "Invalid value for the parameter F.", and the bound is part of the advice. If SQS itself names the
-    bound (`recorded`), it stands in the message after "Reason: " instead.
+    The message is "Invalid value for the parameter F.", and the bound is part of the advice. With `in_message` the
+    bound stands in the message, after "Reason: ": where SQS itself names it, and for attributes that SQS does not have.
     """
 
     code = "InvalidAttributeValue"
 
-    def __init__(self, field: str, value: object, bound: str, fix: str = "", *, recorded: bool = False) -> None:
-        reason = f" Reason: {bound.rstrip('.')}." if recorded else ""
+    def __init__(self, field: str, value: object, bound: str, fix: str = "", *, in_message: bool = False) -> None:
+        reason = f" Reason: {bound.rstrip('.')}." if in_message else ""
         super().__init__(field, value, bound, fix, message=f"Invalid value for the parameter {field}.{reason}")
-        if not recorded:
+        if not in_message:
             self.advice = f"It is {shown(value)}. {bound.rstrip('.')}. {fix}".strip()
 
 

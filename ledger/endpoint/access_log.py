@@ -56,7 +56,7 @@ class AccessLog:
             "method": request.method,
             "path": request.path[:300],
             "action": exchange.action if exchange else None,
-            "queue": call.known_name if call else None,
+            "queue": (call.known_name or call.parameters.get("QueueName")) if call else None,
             "outcome": GONE if exchange is None else exchange.refused_for or "ok",
             "status": response.status if response else None,
             "milliseconds": round(seconds * 1_000, 1),

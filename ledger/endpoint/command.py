@@ -102,7 +102,9 @@ def _serve(
     try:
         sock = listening(options.host, options.port)
     except OSError as error:
-        raise LedgerError(f"Cannot listen on {options.host}:{options.port}: {error.strerror}") from None
+        raise LedgerError(
+            f"Cannot listen on {options.host}:{options.port}: {error.strerror}. Give another --host or --port"
+        ) from None
     try:
         ledger = open_ledger()
     except BaseException:

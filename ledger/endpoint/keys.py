@@ -30,6 +30,11 @@ else:
 #: The environment variables of a key's id and its secret.
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
+#: The account in a user's ARN, and the place that an error about TOML names.
+_USER_ACCOUNT, _PLACE = (
+    re.compile(r"arn:[^:]*:(?:iam|sts)::([0-9]{12}):"),
+    re.compile(r"at (line \d+, column \d+|end of document)"),
+)
 #: A session token must fit into a header.
 _TOKEN = re.compile("[!-~]{1,4096}")
 _FILE = (
@@ -67,8 +72,10 @@ def read(path: str, owner: str) -> Keys:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE) from None
-    except ValueError:
-        raise InvalidParameterValue("keys", path, "It is no TOML", _FILE) from None
+    except ValueError as error:
+        # Only the place: the rest of the sentence may show a part of a secret.
+        place = _PLACE.search(str(error))
+        raise InvalidParameterValue("keys", path, f"It is no TOML{f' ({place[0]})' if place else ''}", _FILE) from None
     keys_by_id = {name: _key(path, name, table, owner) for name, table in tables.items()}
     if not keys_by_id:
         raise InvalidParameterValue("keys", path, "There is no key in it", _FILE)
@@ -86,7 +93,7 @@ def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
     if not name or not secret:
         missing = SECRET_KEY if name else ACCESS_KEY
         raise InvalidParameterValue(missing, None, f"{ACCESS_KEY} and {SECRET_KEY} go together", "Set it.")
-    return Keys({name: _key("the environment", name, {"secret": secret}, owner)})
+    return Keys({name: _key(f"{ACCESS_KEY}, {SECRET_KEY}", name, {"secret": secret}, owner)})
 
 
 def _key(place: str, name: str, table: object, owner: str) -> Key:
@@ -105,6 +112,12 @@ def _key(place: str, name: str, table: object, owner: str) -> Key:
         raise InvalidParameterValue("keys", where, "Its account must be 12 digits", _FILE)
     if user is not None and not (isinstance(user, str) and user.startswith("arn:")):
         raise InvalidParameterValue("keys", where, "Its user must be an ARN", _FILE)
+    named = _USER_ACCOUNT.match(user or "")
+    if named is not None and named[1] != account:
+        # A guess would give the rights of the ledger's owner to a user of another account.
+        bound = f"Its user is of the account {named[1]}, and its account is {account}"
+        fix = f'Give account = "{named[1]}", or the ARN of a user of the account {account}.'
+        raise InvalidParameterValue("keys", where, bound, fix)
     if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         raise InvalidParameterValue(
             "keys", where, "Its session_token must be 1 to 4,096 visible characters of ASCII", _FILE

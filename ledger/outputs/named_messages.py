@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The kinds of values in a column that names messages.
 ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
+#: The name of a column of our own beside the user's columns: the parts of the values.
+_PARTS = "ledger_parts_of_the_handle"
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,10 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
     value = F.col(columns.quoted(column))
     is_id = value.rlike(f"^{ids.MESSAGE_ID.pattern}$") & (F.length(value) == ids.SEGMENT_LENGTH + 8)
-    is_handle = columns.handle_is_valid(value, queue)
-    parts = columns.handle_parts(value)
+    is_handle = columns.handle_is_valid(value, F.col(_PARTS), queue)
+    parts = columns.handle_parts(F.col(_PARTS))
     ordinal = F.conv(F.substring(value, ids.SEGMENT_LENGTH + 1, 8), 16, 10).cast("bigint")
-    rows = frame.select(
+    rows = frame.withColumn(_PARTS, columns.split_handle(value)).select(
         value.alias("value"),
         F.when(value.isNull(), NOTHING).when(is_id, ID).when(is_handle, HANDLE).otherwise(OTHER).alias("kind"),
         F.when(is_id, F.substring(value, 1, ids.SEGMENT_LENGTH)).when(is_handle, parts["segment"]).alias("segment"),

@@ -21,6 +21,7 @@ from ledger.rules.attribute_kinds import (
     KEY_PERIOD,
     MANAGED,
     ONLY_FIFO,
+    OURS,
     Choice,
     Document,
     Text,
@@ -97,7 +98,9 @@ def complete(
     _together(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
         if stored and values.get(name) != stored.get(name):
-            raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.", recorded=name == "FifoQueue")
+            raise InvalidAttributeValue(
+                name, values[name], bound, "Make a new queue.", in_message=name == "FifoQueue" or name in OURS
+            )
     lifted = values["Limits"] == "UNBOUNDED"
     for name in [name for name, kind in kinds.items() if kind.default is None and values.get(name) == ""]:
         del values[name]
@@ -271,16 +274,20 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
         return
     if isinstance(kind, Choice):
         if value not in kind.words:
-            raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}")
+            raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}", in_message=name in OURS)
         return
     if isinstance(kind, Text):
         storable(name, value)
         if len(value) > kind.longest:
-            raise InvalidAttributeValue(name, value, f"Must have at most {kind.longest} characters")
+            raise InvalidAttributeValue(
+                name, value, f"Must have at most {kind.longest} characters", in_message=name in OURS
+            )
         return
     most = kind.lifted if lifted and kind.lifted is not None else kind.most
     if not re.fullmatch(_DIGITS, value) or not kind.least <= int(value) <= most:
-        raise InvalidAttributeValue(name, value, f"Must be a whole number from {kind.least} to {most}")
+        raise InvalidAttributeValue(
+            name, value, f"Must be a whole number from {kind.least} to {most}", in_message=name in OURS
+        )
 
 
 def _document(name: str, value: str) -> None:

@@ -119,7 +119,8 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
-    return whole_number(field, value, 1, most)
+    fix = "" if most is None else "The queue has Limits=SQS. A queue made with Limits=UNBOUNDED has no such bound."
+    return whole_number(field, value, 1, most, fix)
 
 
 def move_rate(value: object, limits: Limits) -> int | None:

@@ -201,6 +201,26 @@ def test_a_file_of_keys_that_is_none_is_refused_without_a_word_of_what_is_in_it(
     assert "hunter2" not in str(found.value) and str(file) in str(found.value)
 
 
+def test_a_users_account_is_the_keys_account(tmp_path):
+    """A forgotten `account` would make a partner's key one of the ledger's owner."""
+    file = tmp_path / "keys.toml"
+    user = 'secret = "long enough"\nuser = "arn:aws:iam::210987654321:user/other"\n'
+    file.write_text(f"[THEIRS]\n{user}")
+    with pytest.raises(
+        InvalidParameterValue, match=r'THEIRS.*of the account 210987654321.*Give account = "210987654321"'
+    ):
+        keys.read(str(file), "123456789012")
+    assert keys.read(str(file), "210987654321").known["THEIRS"].caller.account_id == "210987654321"
+
+
+def test_the_place_of_a_slip_in_a_file_of_keys_is_named(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[AKID]\nsecret = "hunter2\n')
+    with pytest.raises(InvalidParameterValue, match=r"It is no TOML \(at line 2, column \d+\)") as refused:
+        keys.read(str(file), "123456789012")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_key_of_the_environment_is_two_variables():
     assert keys.of_environment({}, "123456789012") is None
     both = {keys.ACCESS_KEY: "AKID", keys.SECRET_KEY: "long enough"}

@@ -78,7 +78,7 @@ def test_a_receipt_handle_is_the_same_in_spark(spark, generate):
 
 def test_the_parts_of_a_handle_are_the_same_in_spark(spark, generate):
     rows = [generate.handle() for _ in range(ROWS)]
-    parts = columns.handle_parts(F.col("handle"))
+    parts = columns.handle_parts(columns.split_handle(F.col("handle")))
     found = answers(spark, [(encode(row),) for row in rows], "handle STRING", F.struct(*parts.values()))
     assert [tuple(parts) for parts in found] == [tuple(row[1:]) for row in rows]
 
@@ -92,7 +92,9 @@ def test_spark_takes_exactly_the_handles_that_the_rule_takes(spark, generate):
     beyond = [encode(generate.handle()._replace(seq=seq)) for seq in (ids.SEQ_BOUND, 9_999_999_999, 10**10)]
     odd = [None, "", ".", "x", "." * 6, f"{QUEUE}.", *(good[0] + end for end in (" ", "\n", ".", "é", "0")), "ö" * 99]
     handles = [*good, *foreign, *cut_off, *cut_in_front, *forged, *beyond, *odd]
-    found = answers(spark, [(h,) for h in handles], "handle STRING", columns.handle_is_valid(F.col("handle"), QUEUE))
+    handle = F.col("handle")
+    is_handle = columns.handle_is_valid(handle, columns.split_handle(handle), QUEUE)
+    found = answers(spark, [(h,) for h in handles], "handle STRING", is_handle)
     expected = [is_valid(handle) for handle in handles]
     assert [h for h, f, e in zip(handles, found, expected) if f != e] == []
     assert sum(expected) >= len(good)

@@ -83,22 +83,34 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
     return F.concat(text, F.lit("."), _checksum(text))
 
 
-def handle_is_valid(handle: Column, queue: str) -> Column:
-    """Tell whether the text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode."""
+def split_handle(handle: Column) -> Column:
+    """Return the parts of a handle, for `handle_is_valid` and `handle_parts`.
+
+    Make it a column of its own. Spark evaluates an expression that stands in several branches once for each branch.
+    """
     from pyspark.sql import functions as F
 
-    checksum = F.substring_index(handle, ".", -1)
+    return F.split(handle, r"\.")
+
+
+def handle_is_valid(handle: Column, parts: Column, queue: str) -> Column:
+    """Tell whether the text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode.
+
+    `parts` is a column of `split_handle`.
+    """
+    from pyspark.sql import functions as F
+
+    checksum = F.element_at(parts, -1)
     body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
     has_form = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
     # Only a text in the form of a handle has an ordinal to compare with the bound.
-    return F.coalesce(F.when(has_form, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
+    return F.coalesce(F.when(has_form, handle_parts(parts)["seq"] < SEQ_BOUND), F.lit(False))
 
 
-def handle_parts(handle: Column) -> dict[str, Column]:
-    """Return lane, segment, seq and receipt_id of a valid handle."""
+def handle_parts(parts: Column) -> dict[str, Column]:
+    """Return lane, segment, seq and receipt_id of a valid handle. `parts` is a column of `split_handle`."""
     from pyspark.sql import functions as F
 
-    parts = F.split(handle, r"\.")
     return {
         "lane": F.element_at(parts, -5).cast("int"),
         "segment": F.element_at(parts, -4),

@@ -129,13 +129,13 @@ def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
 
     maximum = limits.maximum_visibility_timeout
     bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if maximum is None else f" OR timeout > {maximum}")
-    is_handle = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
-    parts = {
-        name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
-    }
+    is_handle = columns.handle_is_valid(F.col("receipt_handle"), F.col("parts"), queue.id)
+    parts = {name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("parts")).items()}
     return (
-        wishes.withColumn("right", is_handle)
+        wishes.withColumn("parts", columns.split_handle(F.col("receipt_handle")))
+        .withColumn("right", is_handle)
         .withColumns(parts)
+        .drop("parts")
         .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
         .withColumn("valid", F.expr("right AND NOT refused"))
     )
