@@ -59,6 +59,7 @@ def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_no
         full.receive()
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
     claim = full.receive(3, attempt_id="job")
     assert claim.count == 3
@@ -68,6 +69,7 @@ def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
         full.receive(3, attempt_id="another job")
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_no_receive_of_any_size_goes_beyond_the_quota(make_queue, clock):
     queue = make_queue(Limits="SQS", Lanes=4)
     for _ in range(4):
@@ -90,6 +92,7 @@ def test_q3_at_the_quota_a_fifo_queue_answers_no_error_and_no_messages(full_fifo
     assert full_fifo.receive(10).count == 10
 
 
+@pytest.mark.soak_variants("memory")
 def test_q4_an_unbounded_queue_has_no_quota(make_queue):
     queue = make_queue(Lanes=1)
     queue.send(["x"] * (MAXIMUM_IN_FLIGHT + 1))

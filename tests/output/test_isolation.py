@@ -340,6 +340,7 @@ def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_
     assert [row["messages"] for row in told] == [count] * 2 and len({row["reason"] for row in told}) == 1
 
 
+@pytest.mark.soak
 def test_reasons_and_exceptions_fail_side_by_side(place):
     function = raising("4")
 
@@ -372,6 +373,7 @@ def test_of_one_attempt_a_killed_run_leaves_only_what_is_not_done_yet(place):
     assert worked.messages == 7 - done and len(place.written()) == 7 == sum(place.written().values())
 
 
+@pytest.mark.soak
 def test_claims_of_one_message_each_do_not_park_all_there_is_for_a_broken_function(place):
     @F.udf("double")
     def broken(body):

@@ -161,6 +161,7 @@ def test_a_worker_has_one_reason_for_all_messages_with_a_value_alike(spark, tmp_
     assert parked["reason"].startswith("OutputNotWritten: column n is double, and bigint in the table: the value 9.99")
 
 
+@pytest.mark.soak_variants("spark*")
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])
 def test_names_that_spark_does_not_write_are_refused_before_anything_is_made(spark, tmp_path, engine):
     place = Place(tmp_path, FrozenClock(), spark=spark, engine=engine)

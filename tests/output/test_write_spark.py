@@ -48,6 +48,7 @@ def test_a_streaming_dataframe_is_refused_at_once(place, spark, claimed):
     assert place.queue.counts().in_flight == int(claimed) and not place.written()
 
 
+@pytest.mark.soak_variants("spark*")
 @pytest.mark.parametrize("taker", ["delta-rs", "spark"])
 def test_spark_does_not_write_what_another_engine_has_fenced_off(place, at_step, taker):
     ids = place.queue.send(["a", "b"])

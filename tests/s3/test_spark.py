@@ -39,6 +39,7 @@ def test_a_dataframe_that_is_sent_is_a_dataframe_when_it_is_received(ledger, que
     assert sorted(message.body for message in claim.messages()) == BODIES
 
 
+@pytest.mark.soak_variants("of the environment")
 @pytest.mark.parametrize("keys", ["given", "of the environment"])
 def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are_gone(
     s3_spark, s3, place, monkeypatch, keys
@@ -134,6 +135,7 @@ def test_what_a_store_says_of_a_write_that_it_refuses_is_said(queue, s3_spark, p
     assert claim.extend(60).messages == len(BODIES)
 
 
+@pytest.mark.soak_variants("s3")
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_the_ledgers_own_tables_are_no_output_under_either_name_of_s3(queue, place, scheme):
     claim = queue.receive(None)

@@ -135,6 +135,7 @@ def test_an_upkeep_that_stands_still_before_it_judges_has_looked_at_its_clock_on
     assert play(generate(f"s46/{seed}@clocks")).problems == []
 
 
+@pytest.mark.soak_variants("100", "200")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_no_schedule_breaks_a_promise(first):

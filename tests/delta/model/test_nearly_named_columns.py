@@ -23,6 +23,7 @@ def make(request):
     return make
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-messageGroupId*",))
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

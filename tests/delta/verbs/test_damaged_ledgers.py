@@ -256,6 +256,7 @@ def gone(root, table, version):
     Path(root, table, "_delta_log", f"{version:020d}.json").unlink()
 
 
+@pytest.mark.soak_variants("messages-False", "visibility-True")
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 @pytest.mark.parametrize("table", ["messages", "visibility"])
 def test_an_entry_that_is_missing_is_named_and_what_is_behind_it_is_cut(
