@@ -39,6 +39,7 @@ def full_fifo(ledger, clock):
     return queue
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_a_receive_gets_what_the_quota_leaves_then_a_short_poll_is_an_error_and_a_long_poll_empty(full, clock):
     assert full.receive(10).count == 3
     with changing_nothing(full):
@@ -50,6 +51,7 @@ def test_q2_a_receive_gets_what_the_quota_leaves_then_a_short_poll_is_an_error_a
     assert full.receive(10).count == 10, "what ran out is in flight no more"
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_none(full):
     first = full.receive(3).messages()
     full.delete(first[0].receipt_handle)

@@ -41,7 +41,7 @@ def opened(open_ledger, engine):
     return ledger, queue, empty, claim
 
 
-@pytest.mark.soak_variants("spark*", but=("spark-receive", "spark-send", "spark-counts", "spark-upkeep"))
+@pytest.mark.soak_variants("spark*", but=("spark-receive", "spark-send"))
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_is_asked_of_a_root_that_was_renamed_names_it(opened, root, call):
     Path(root).rename(f"{root}-moved")

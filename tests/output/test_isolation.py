@@ -312,6 +312,7 @@ ALIKE = [("module", 2), ("column", 9), ("driver", 9)]
 ALIKE += [pytest.param(*more, marks=pytest.mark.soak) for more in (("module", 9), ("column", 2), ("driver", 2))]
 
 
+@pytest.mark.soak_variants("module-2")
 @pytest.mark.parametrize(("how", "count"), ALIKE)
 def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_ends_the_run(place, count, how):
     @F.udf("double")

@@ -69,7 +69,7 @@ def test_a_delete_of_a_claim_whose_dataframe_lacked_a_file_s_rows_acknowledges_n
     assert (counts.deleted, counts.in_flight) == (0, 30)
 
 
-@pytest.mark.soak_variants("empty")
+@pytest.mark.soak_variants("empty", "corrupt")
 def test_a_worker_whose_claim_s_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
     def work(messages):
         lose()

@@ -37,6 +37,7 @@ def write(request, spark, tmp_path):
     spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
 
 
+@pytest.mark.soak_variants("delta-rs")
 def test_a_value_of_a_dataframe_is_stored_as_itself_or_refused(write):
     write("10L AS price", "1 AS n", "named_struct('a', array(1L)) AS s")
     for column, said in (
@@ -138,7 +139,7 @@ def test_timestamps_without_a_zone_may_be_in_maps(write):
     assert len(write("map('k', timestamp_ntz'2024-01-02 00:00:00') AS x")) == 2
 
 
-@pytest.mark.soak_variants("Spark*", but=("Spark-date_add*",))
+@pytest.mark.soak_variants("Spark*", "delta-rs-timestamp*", but=("Spark-date_add*",))
 @pytest.mark.parametrize(
     "column",
     [
@@ -173,7 +174,7 @@ def test_a_map_with_a_key_twice_is_refused(write, spark, tmp_path):
     assert write("map('k', 1, 'j', 1) AS x", "array(named_struct('a', map('k', 1))) AS y")
 
 
-@pytest.mark.soak_variants("Spark*", "delta-rs-map*", but=("Spark-{}*",))
+@pytest.mark.soak_variants("*", but=("delta-rs-array*",))
 @pytest.mark.parametrize("column", ["{} AS x", "map({}, 1) AS x", "array(named_struct('a', {})) AS x"])
 def test_a_text_that_is_no_utf8_is_refused(write, column):
     with pytest.raises(OutputNotWritten, match="column x has a text that is no UTF-8"):

@@ -87,6 +87,7 @@ REASONS = {
 }
 
 
+@pytest.mark.soak_variants("numbers", "floats", "lists")
 @pytest.mark.parametrize(("one", "other"), REASONS.values(), ids=REASONS)
 def test_every_value_but_null_is_a_reason(place, one, other):
     ids = place.queue.send(["0", "1", "2"])

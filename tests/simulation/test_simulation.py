@@ -146,7 +146,7 @@ def test_no_schedule_breaks_a_promise(first):
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("world", NAMED)
 def test_no_schedule_of_a_world_of_its_own_breaks_a_promise(world):
-    for found in search("suite", 40, world):
+    for found in search("suite", 20, world):
         assert not found.problems, str(found)
 
 

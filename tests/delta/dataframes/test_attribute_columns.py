@@ -72,6 +72,7 @@ IN_TEXTS = [
 ]
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-pandas",))
 @pytest.mark.parametrize("frame", IN_MIXED, ids=["pandas", "polars", "Arrow"])
 def test_texts_numbers_and_bytes_of_a_frame_are_what_they_are_in_a_list(queue, frame):
     assert sent_as(queue, frame) == of_list(queue, GIVEN)

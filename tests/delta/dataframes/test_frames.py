@@ -111,6 +111,7 @@ def test_m1_rows_sent_as_json_with_bytes_that_are_no_utf_8_are_refused_at_any_de
     assert all("ü" in body for body in bodies(queue.receive(2)))
 
 
+@pytest.mark.soak_variants("float*", "double('Infinity')", "array*")
 @pytest.mark.parametrize(
     "column",
     [

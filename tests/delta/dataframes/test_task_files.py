@@ -107,6 +107,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.soak_variants("whole rows", "columns that say nothing")
 @pytest.mark.parametrize("name", FRAMES)
 def test_both_paths_make_the_same_files_statistics_and_messages(frames_ledger, spark, by_spark, monkeypatch, name):
     columns = [one.replace("NULL AS m", "CAST(NULL AS STRING) AS m") for one in FRAMES[name]]

@@ -61,6 +61,7 @@ def test_an_entry_that_is_no_whole_commit_is_named_by_every_verb(open_ledger, ro
     assert "ledger repair" in raised.value.advice and file.name in raised.value.message
 
 
+@pytest.mark.soak_variants("torn", "zeros")
 @pytest.mark.parametrize("how", HARMS)
 def test_an_open_ledger_that_follows_the_log_names_it_too(open_ledger, root, queue, how):
     ledger = open_ledger()
