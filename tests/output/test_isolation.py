@@ -261,6 +261,7 @@ def test_two_rows_that_raise_take_no_other_message_with_them(place):
     assert place.queue.counts().deleted == 3 and place.ledger.queue("dead").counts().visible == 2
 
 
+@pytest.mark.soak
 def test_a_culprit_is_parked_when_it_was_received_often_enough(place):
     place.queue.send([str(n) for n in range(5)])
     for _ in range(2):
