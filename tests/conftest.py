@@ -2,12 +2,21 @@
 
 import contextlib
 import logging
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 
 import pytest
 
 #: They run where Airflow is: tests/airflow/run.py.
 collect_ignore = [] if find_spec("airflow") else ["airflow"]
+
+
+def pytest_itemcollected(item):
+    """Mark as `soak` the variants of a test whose ids match a pattern of its marker `soak_variants`."""
+    for marker in item.iter_markers("soak_variants"):
+        variant, kept = item.callspec.id, marker.kwargs.get("but", ())
+        if any(fnmatchcase(variant, one) for one in marker.args) and not any(fnmatchcase(variant, k) for k in kept):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,6 @@ def all_of(queue):
 
 
 @pytest.mark.spark_too
-@pytest.mark.spark_statement_too
 def test_a_copy_has_what_is_not_acknowledged_as_it_was(make_queue, clock):
     queue, target = make_queue(Lanes=2), make_queue(Lanes=3)
     queue.send(["done", "gone"])
@@ -135,7 +134,6 @@ def test_a_delay_goes_on_and_age_stays_unless_it_would_end_the_message(make_queu
 
 
 @pytest.mark.spark_too
-@pytest.mark.spark_statement_too
 def test_a_fifo_queue_is_copied_in_order_and_whatever_its_deduplication_ids(make_fifo, clock):
     queue, target = make_fifo(Lanes=2), make_fifo(Lanes=3)
     bodies = [f"{n:03}" for n in range(150)]

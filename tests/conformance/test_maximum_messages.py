@@ -7,7 +7,6 @@ from ledger.errors import InvalidAttributeValue, OverLimit
 
 
 @pytest.mark.spark_too
-@pytest.mark.spark_statement_too
 def test_a_send_beyond_the_bound_is_refused_as_a_whole_and_room_is_made_by_what_is_done(make_queue):
     queue = make_queue(Lanes=2, MaximumMessages=5)
     assert all(queue.send(["a", "b", "c"]))

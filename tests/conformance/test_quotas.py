@@ -39,6 +39,7 @@ def full_fifo(ledger, clock):
     return queue
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_a_receive_gets_what_the_quota_leaves_then_a_short_poll_is_an_error_and_a_long_poll_empty(full, clock):
     assert full.receive(10).count == 3
     with changing_nothing(full):
@@ -50,6 +51,7 @@ def test_q2_a_receive_gets_what_the_quota_leaves_then_a_short_poll_is_an_error_a
     assert full.receive(10).count == 10, "what ran out is in flight no more"
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_none(full):
     first = full.receive(3).messages()
     full.delete(first[0].receipt_handle)
@@ -59,6 +61,7 @@ def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_no
         full.receive()
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
     claim = full.receive(3, attempt_id="job")
     assert claim.count == 3
@@ -68,6 +71,7 @@ def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
         full.receive(3, attempt_id="another job")
 
 
+@pytest.mark.soak_variants("memory")
 def test_q2_no_receive_of_any_size_goes_beyond_the_quota(make_queue, clock):
     queue = make_queue(Limits="SQS", Lanes=4)
     for _ in range(4):
@@ -90,6 +94,7 @@ def test_q3_at_the_quota_a_fifo_queue_answers_no_error_and_no_messages(full_fifo
     assert full_fifo.receive(10).count == 10
 
 
+@pytest.mark.soak_variants("memory")
 def test_q4_an_unbounded_queue_has_no_quota(make_queue):
     queue = make_queue(Lanes=1)
     queue.send(["x"] * (MAXIMUM_IN_FLIGHT + 1))

@@ -78,6 +78,7 @@ def test_q5_the_queues_attribute_is_the_default_wait(queue):
     assert not claim and seconds < 1
 
 
+@pytest.mark.soak_variants("memory")
 def test_a_heartbeat_keeps_a_short_lease_in_real_time(queue):
     queue.send(["a", "b"])
     claim = queue.receive(None, visibility_timeout=2)

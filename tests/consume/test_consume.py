@@ -273,6 +273,7 @@ CIRCLE: list = []
 CIRCLE.append(CIRCLE)
 
 
+@pytest.mark.soak_variants("dict*", "object", but=("dict0", "dict1", "dict3"))
 @pytest.mark.parametrize(
     "answer",
     [
@@ -290,6 +291,7 @@ def test_an_answer_that_is_no_row_fails_the_message_and_no_other(place, answer):
     assert (done.messages, done.failed) == (2, 1) and len(rows(place.table)) == 2
 
 
+@pytest.mark.soak_variants("cost1", "True", "None")
 @pytest.mark.parametrize("cost", [Decimal("sNaN"), Decimal("Infinity"), float("nan"), 1j, True, None])
 def test_what_no_sum_can_have_costs_nothing(place, cost):
     place.queue.send(["odd", "1", "2"])

@@ -134,6 +134,7 @@ def test_a_handler_that_no_other_process_can_import_is_refused(queue, tmp_path):
     assert queue.counts().visible == 1
 
 
+@pytest.mark.soak_variants("slower-2-Ctrl-C", "slower-1-SIGTERM", "patient-1-Ctrl-C")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 @pytest.mark.parametrize(("handler", "processes"), [("slower", 1), ("patient", 1), ("slower", 2)])
 def test_the_first_signal_drains(queue, tmp_path, number, handler, processes):

@@ -19,6 +19,7 @@ def intervals(table, told):
     table.alter.set_table_properties({"delta.checkpointInterval": told}, raise_if_not_exists=False)
 
 
+@pytest.mark.soak_variants("spark, a column")
 @pytest.mark.parametrize(
     ("engine", "alter"),
     [

@@ -41,6 +41,7 @@ def opened(open_ledger, engine):
     return ledger, queue, empty, claim
 
 
+@pytest.mark.soak_variants("spark*", but=("spark-receive", "spark-send"))
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_is_asked_of_a_root_that_was_renamed_names_it(opened, root, call):
     Path(root).rename(f"{root}-moved")
@@ -58,6 +59,7 @@ def test_when_it_is_back_all_goes_on(opened, root):
     assert queue.counts().in_flight == 1 and claim.delete().messages == 1 and queue.send("c")
 
 
+@pytest.mark.soak_variants("*-dead_letters", "delta-rs-messages", "spark-queue_depth")
 @pytest.mark.parametrize("view", ["messages", "queue_depth", "dead_letters"])
 def test_a_view_of_spark_s_names_it_too(open_ledger, root, engine, view):
     ledger = open_ledger(engine, frames=True)

@@ -82,6 +82,7 @@ USE = (
 )
 
 
+@pytest.mark.soak_variants("18")
 @as_root
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_users_of_a_group_do_all_on_a_ledger_that_was_shared_whatever_their_umask(place, umask):
@@ -129,6 +130,7 @@ def test_a_user_who_owns_a_part_of_it_alone_cannot_share_it_and_may_call_again(p
     assert set(become(BOB, root, USE)) == {"done"}
 
 
+@pytest.mark.soak_variants(".")
 @as_root
 @pytest.mark.parametrize(
     "closed",

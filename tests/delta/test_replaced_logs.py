@@ -350,6 +350,7 @@ def test_a_read_only_ledger_notices_too(open_ledger, made_anew, root):
     assert looking.sql("SELECT body FROM messages").num_rows == 0
 
 
+@pytest.mark.soak_variants("spark*")
 def test_each_engine_works_on_the_ledger_that_was_made_anew(open_ledger, made_anew, engine):
     ledger = open_ledger(engine)
     queue = ledger.create_queue("work")

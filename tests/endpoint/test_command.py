@@ -52,6 +52,7 @@ def client_of(url, secret=SECRET, key="AKID", **more):
     )
 
 
+@pytest.mark.soak_variants("cli")
 @pytest.mark.parametrize("command", [("-m", "ledger.cli", "serve"), ("jobs/serve.py",)], ids=["cli", "job"])
 def test_with_json_the_first_line_says_where_it_serves(tmp_path, command):
     root = str(tmp_path / "ledger")
@@ -64,6 +65,7 @@ def test_with_json_the_first_line_says_where_it_serves(tmp_path, command):
         assert process.stdout.read() == "" and process.wait(60) == 0
 
 
+@pytest.mark.soak_variants("job")
 @pytest.mark.parametrize("command", [("-m", "ledger.cli", "serve"), ("jobs/serve.py",)], ids=["cli", "job"])
 def test_it_serves_until_it_is_told_to_stop_and_says_no_body_and_no_secret(tmp_path, command):
     root = str(tmp_path / "ledger")

@@ -57,6 +57,7 @@ def test_what_is_sent_has_an_order_that_is_the_order_of_the_commits(ledger, ever
     assert every_interleaving([sending("a"), sending("b"), sending("c")], check) == 198
 
 
+@pytest.mark.soak_variants("attempts1")
 @pytest.mark.parametrize("attempts", [("one", "other"), ("one", "one")])
 def test_two_calls_of_several_receives_share_no_group_and_no_attempt(ledger, every_interleaving, attempts):
     """24 interleavings: each call has two requests, the first one with an attempt id."""
@@ -85,6 +86,7 @@ def test_two_calls_of_several_receives_share_no_group_and_no_attempt(ledger, eve
     assert every_interleaving([receiving_many(attempt) for attempt in attempts], check) == 24
 
 
+@pytest.mark.soak_variants("1-24")
 @pytest.mark.parametrize(("lanes", "orders"), [(1, 24), (2, 24)])
 def test_two_receives_get_different_groups_in_order(ledger, every_interleaving, lanes, orders):
     """24 and 24 interleavings, with the two groups in one lane and in two."""

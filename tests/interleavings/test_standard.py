@@ -21,6 +21,7 @@ def make(ledger, messages=2, **attributes):
     return queue, [queue.send(f"{n}")[0] for n in range(messages)]
 
 
+@pytest.mark.soak_variants("1-24")
 @pytest.mark.parametrize(("most", "orders"), [(1, 24), (None, 12)])
 def test_two_receives_share_what_there_is(ledger, every_interleaving, most, orders):
     """24 interleavings of two receives of one message each; 12 of two receives of everything."""

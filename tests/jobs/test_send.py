@@ -43,6 +43,7 @@ def test_with_json_it_prints_a_document(sent, capsys):
     assert said.pop("seconds") >= 0 and said == {"queue": "jobs", "sent": 2}
 
 
+@pytest.mark.soak_variants("less.csv*")
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [

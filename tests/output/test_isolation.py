@@ -261,6 +261,7 @@ def test_two_rows_that_raise_take_no_other_message_with_them(place):
     assert place.queue.counts().deleted == 3 and place.ledger.queue("dead").counts().visible == 2
 
 
+@pytest.mark.soak
 def test_a_culprit_is_parked_when_it_was_received_often_enough(place):
     place.queue.send([str(n) for n in range(5)])
     for _ in range(2):
@@ -312,6 +313,7 @@ ALIKE = [("module", 2), ("column", 9), ("driver", 9)]
 ALIKE += [pytest.param(*more, marks=pytest.mark.soak) for more in (("module", 9), ("column", 2), ("driver", 2))]
 
 
+@pytest.mark.soak_variants("module-2")
 @pytest.mark.parametrize(("how", "count"), ALIKE)
 def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_ends_the_run(place, count, how):
     @F.udf("double")
@@ -340,6 +342,7 @@ def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_
     assert [row["messages"] for row in told] == [count] * 2 and len({row["reason"] for row in told}) == 1
 
 
+@pytest.mark.soak
 def test_reasons_and_exceptions_fail_side_by_side(place):
     function = raising("4")
 
@@ -372,6 +375,7 @@ def test_of_one_attempt_a_killed_run_leaves_only_what_is_not_done_yet(place):
     assert worked.messages == 7 - done and len(place.written()) == 7 == sum(place.written().values())
 
 
+@pytest.mark.soak
 def test_claims_of_one_message_each_do_not_park_all_there_is_for_a_broken_function(place):
     @F.udf("double")
     def broken(body):

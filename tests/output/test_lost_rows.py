@@ -47,6 +47,7 @@ def lose(request, tmp_path):
     return one
 
 
+@pytest.mark.soak_variants("empty")
 def test_a_write_of_a_claim_whose_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
     claim = queue.receive(30)
     rows = claim.dataframe.select("message_id", "body")
@@ -57,6 +58,7 @@ def test_a_write_of_a_claim_whose_file_is_lost_acknowledges_nothing(queue, lose,
     assert (counts.deleted, counts.in_flight) == (0, 30)
 
 
+@pytest.mark.soak_variants("empty")
 def test_a_delete_of_a_claim_whose_dataframe_lacked_a_file_s_rows_acknowledges_nothing(queue, lose):
     claim = queue.receive(30)
     lose()
@@ -67,6 +69,7 @@ def test_a_delete_of_a_claim_whose_dataframe_lacked_a_file_s_rows_acknowledges_n
     assert (counts.deleted, counts.in_flight) == (0, 30)
 
 
+@pytest.mark.soak_variants("empty", "corrupt")
 def test_a_worker_whose_claim_s_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
     def work(messages):
         lose()
@@ -95,6 +98,7 @@ def test_a_claim_s_dataframe_and_a_write_of_it_name_messages_that_have_no_row_an
     assert claim.release().messages == 30 and queue.receive(None).dataframe.count() == 27
 
 
+@pytest.mark.soak_variants("empty", "missing")
 def test_a_redrive_by_a_predicate_moves_nothing_where_a_file_is_passed_by(queue, lose, tmp_path):
     ledger = Ledger.open(str(tmp_path / "ledger"), queue.access.frames.session)
     policy = {"RedrivePolicy": {"deadLetterTargetArn": queue.arn, "maxReceiveCount": 1}}
@@ -108,6 +112,7 @@ def test_a_redrive_by_a_predicate_moves_nothing_where_a_file_is_passed_by(queue,
     assert (queue.counts().visible, source.counts().visible) == (33, 0)
 
 
+@pytest.mark.soak_variants("empty", "corrupt")
 def test_a_large_send_deduplicates_nothing_by_a_file_that_is_passed_by(lenient, lose, tmp_path, monkeypatch):
     monkeypatch.setattr(bulk_send, "FEW", 0)
     ledger = Ledger.open(str(tmp_path / "ledger"), lenient)

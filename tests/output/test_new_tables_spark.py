@@ -37,6 +37,7 @@ def write(request, spark, tmp_path):
     spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
 
 
+@pytest.mark.soak_variants("delta-rs")
 def test_a_value_of_a_dataframe_is_stored_as_itself_or_refused(write):
     write("10L AS price", "1 AS n", "named_struct('a', array(1L)) AS s")
     for column, said in (
@@ -58,6 +59,7 @@ def test_a_value_of_a_dataframe_is_stored_as_itself_or_refused(write):
     assert write.place.queue.counts().deleted == 2
 
 
+@pytest.mark.soak_variants("delta-rs*")
 def test_what_the_first_rows_do_not_tell_is_added_by_the_first_that_do(write):
     untold = ("NULL AS note", "array() AS list", "named_struct('a', 1, 'b', NULL) AS s")
     assert write("1 AS n", *untold) == [{"n": 1, "s": {"a": 1}}]
@@ -65,6 +67,7 @@ def test_what_the_first_rows_do_not_tell_is_added_by_the_first_that_do(write):
     assert write("3 AS n", "'x' AS note", "array(1) AS list")[2] == {"n": 3, "s": None, "note": "x", "list": [1]}
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_the_writer_of_a_dataframe_may_give_types(write):
     schema = pa.schema([("note", pa.string()), ("n", pa.int64())])
     assert write("1 AS n", "NULL AS note", schema=schema) == [{"n": 1, "note": None}]
@@ -82,6 +85,7 @@ def test_columns_of_a_published_table_are_widened_when_that_is_asked(spark, tmp_
     assert sorted(DeltaTable(place.table).to_pyarrow_table()["price"].to_pylist()) == [9.99, 10.0]
 
 
+@pytest.mark.soak_variants("PARTITIONED*")
 @pytest.mark.parametrize(
     "properties", ["", "TBLPROPERTIES (delta.enableChangeDataFeed = true)", "PARTITIONED BY (part)"]
 )
@@ -115,6 +119,7 @@ def test_a_lease_that_is_lost_makes_no_table(write):
     assert not DeltaTable.is_deltatable(place.table)
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_an_empty_text_in_a_column_of_partitions_is_refused(write, spark):
     place = write.place
     spark.sql(
@@ -128,11 +133,13 @@ def test_an_empty_text_in_a_column_of_partitions_is_refused(write, spark):
     assert write("'a' AS part", "1 AS n") == [{"part": "a", "n": 1}]
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_timestamps_without_a_zone_may_be_in_maps(write):
     assert len(write("map('k', timestamp_ntz'2024-01-01 00:00:00') AS x")) == 1
     assert len(write("map('k', timestamp_ntz'2024-01-02 00:00:00') AS x")) == 2
 
 
+@pytest.mark.soak_variants("Spark*", "delta-rs-timestamp*", but=("Spark-date_add*",))
 @pytest.mark.parametrize(
     "column",
     [
@@ -149,6 +156,7 @@ def test_days_and_instants_that_readers_fail_on_are_refused(write, column):
     assert not DeltaTable.is_deltatable(write.place.table)
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_a_map_with_a_key_twice_is_refused(write, spark, tmp_path):
     """Spark makes none, and reads them from files of others."""
     counted = pa.map_(pa.string(), pa.int64())
@@ -166,6 +174,7 @@ def test_a_map_with_a_key_twice_is_refused(write, spark, tmp_path):
     assert write("map('k', 1, 'j', 1) AS x", "array(named_struct('a', map('k', 1))) AS y")
 
 
+@pytest.mark.soak_variants("*", but=("delta-rs-array*",))
 @pytest.mark.parametrize("column", ["{} AS x", "map({}, 1) AS x", "array(named_struct('a', {})) AS x"])
 def test_a_text_that_is_no_utf8_is_refused(write, column):
     with pytest.raises(OutputNotWritten, match="column x has a text that is no UTF-8"):
@@ -183,11 +192,13 @@ def test_fields_of_structs_in_other_capitals_are_refused(write, spark):
         spark.conf.unset("spark.sql.caseSensitive")
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_the_first_and_the_last_day_are_written(write):
     days = "date'9999-12-31' AS x", "date'0001-01-01' AS y", "timestamp'9999-12-30 00:00:00+00:00' AS z"
     assert len(write(*days)) == 1
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_instants_are_stored_in_microseconds_whatever_the_session_says(write, spark):
     """INT96, Spark's default, is another instant to pyarrow outside the years 1677 to 2262."""
     before = spark.conf.get("spark.sql.parquet.outputTimestampType")
@@ -200,6 +211,7 @@ def test_instants_are_stored_in_microseconds_whatever_the_session_says(write, sp
         assert list(columns.values()) == [[last], [[last.replace(1500, 1, 1, 0, 0, 0)]]]
 
 
+@pytest.mark.soak_variants("delta-rs*")
 def test_what_columns_ask_where_they_came_from_is_nothing_to_a_new_table(write, spark):
     """Spark applied it to the rows, with the table made already."""
     place = write.place
@@ -214,6 +226,7 @@ def test_what_columns_ask_where_they_came_from_is_nothing_to_a_new_table(write, 
     assert (row.short, row.sum) == ("long", 7)
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-parse_json*",))
 @pytest.mark.parametrize("column", ["parse_json('1') AS x", "array(parse_json('1')) AS x", "INTERVAL '1' DAY AS x"])
 def test_a_type_that_many_readers_lack_is_refused(write, column):
     with pytest.raises(OutputNotWritten, match=r"column x is (variant|interval day), or has such a value inside"):
@@ -221,6 +234,7 @@ def test_a_type_that_many_readers_lack_is_refused(write, column):
     assert not DeltaTable.is_deltatable(write.place.table)
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_a_refused_value_is_said_first(write, spark):
     write("1 AS n")
     with pytest.raises(
@@ -230,6 +244,7 @@ def test_a_refused_value_is_said_first(write, spark):
         write("99999999999L + length(body) - 1 AS n")
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_a_column_of_nulls_alone_is_computed(write):
     """It is left out of the table. What checks rows has this type, too."""
     with pytest.raises(OutputNotWritten, match="bad body"):

@@ -104,6 +104,7 @@ def test_rows_lie_in_the_partitions_of_the_table_whatever_their_values(place, sp
     assert [row.n for row in one.collect()] == [1] and commits(place)[0]["commitInfo"]["engineInfo"] == OURS
 
 
+@pytest.mark.soak_variants("*enableRowTracking*", "*enableDeletionVectors*", "*CLUSTER BY*")
 @pytest.mark.parametrize(
     ("columns", "properties"),
     [
@@ -134,6 +135,7 @@ def test_a_table_that_was_changed_while_rows_were_written_for_it_gets_none_of_th
     assert claim.write(rows_of(claim), place.table, messages="message_id").messages == 6
 
 
+@pytest.mark.soak_variants("*", but=("?u2028",))
 @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x1c", "\x0c"])
 def test_a_text_with_a_line_break_of_unicode_is_written(place, spark, claim, odd):
     """Spark writes bounds of a file as they are. Python's splitlines took such a character for the end of an entry's

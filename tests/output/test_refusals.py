@@ -124,6 +124,7 @@ def test_rows_about_no_message_and_messages_without_a_row_are_named(place, ids):
     assert place.claim.delete().messages == 3
 
 
+@pytest.mark.soak_variants("infinity", "inside a struct", "a fraction")
 @pytest.mark.parametrize("case", ["a fraction", "NaN", "infinity", "inside a struct", "inside a list"])
 def test_a_refused_value_of_a_dataframe_is_named_with_its_message(spark, tmp_path, case):
     place = Place(tmp_path, FrozenClock(), spark=spark)
@@ -161,6 +162,7 @@ def test_a_worker_has_one_reason_for_all_messages_with_a_value_alike(spark, tmp_
     assert parked["reason"].startswith("OutputNotWritten: column n is double, and bigint in the table: the value 9.99")
 
 
+@pytest.mark.soak_variants("spark*")
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])
 def test_names_that_spark_does_not_write_are_refused_before_anything_is_made(spark, tmp_path, engine):
     place = Place(tmp_path, FrozenClock(), spark=spark, engine=engine)
@@ -178,6 +180,7 @@ def test_names_that_spark_does_not_write_are_refused_before_anything_is_made(spa
         spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
 
 
+@pytest.mark.soak_variants("what raises")
 @pytest.mark.parametrize("why", ["a value", "what raises", "an id", "an id in a folder that was there"])
 def test_a_refused_write_of_a_new_table_leaves_no_folder(spark, tmp_path, why):
     place = Place(tmp_path, FrozenClock(), spark=spark)

@@ -379,6 +379,7 @@ def test_a_type_that_tells_nothing_is_refused_in_a_schema_by_name(spark, tmp_pat
         claim.write(pa.table({"n": [1]}), place.table, schema=schema)
 
 
+@pytest.mark.soak_variants("in my log*", "a?nledger*")
 @pytest.mark.parametrize(
     "text",
     [
@@ -411,6 +412,7 @@ def test_an_exception_of_the_users_with_our_words_is_told_as_theirs(spark, tmp_p
     assert "ValueError: " in str(refused.value) and "the row of message" not in str(refused.value)
 
 
+@pytest.mark.soak_variants("*m||1||")
 @pytest.mark.parametrize("text", ["ledger refuses a row:missing|MessageBody||null|", "ledger refuses a value: m||1||"])
 def test_an_exception_of_a_frame_that_is_sent_is_told_as_the_users(spark, tmp_path, text):
     place = Place(tmp_path, FrozenClock(), spark=spark)

@@ -121,6 +121,7 @@ def test_what_the_table_refuses_is_said_and_the_claim_stays_as_it_was(place, spa
     assert place.queue.counts().stored == 0
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached(
     place, spark, tmp_path, committer, written, stored
 ):
@@ -143,6 +144,7 @@ def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached
     kept.unpersist()
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_a_frame_that_its_user_cached_and_wrote_stays_cached(place, committer, written, stored):
     place.queue.send(["a", "b"])
     claim = place.queue.receive(None)
@@ -170,6 +172,7 @@ def test_one_evaluation_decides_what_is_written_and_what_is_acknowledged(place, 
     assert rest.write(rest.dataframe.select("receipt_handle"), f"{place.table}-2", messages="receipt_handle").messages
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_one_evaluation_decides_what_is_written_and_what_failed(place, committer, written):
     ids = place.queue.send([f"{n}" for n in range(60)])
     claim = place.queue.receive(None)

@@ -187,6 +187,7 @@ def test_what_cannot_be_worked_by_is_refused_before_anything_is_received(place, 
     assert queue.counts().visible == 10
 
 
+@pytest.mark.soak_variants("asked1-0")
 @pytest.mark.parametrize(("asked", "dead"), [({}, 4), ({"maximum_receives": 2}, 0)])
 def test_a_redrive_policy_says_what_becomes_of_what_fails_unless_the_call_does(place, queue, asked, dead):
     target = place.ledger.create_queue("dead")

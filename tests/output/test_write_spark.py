@@ -48,6 +48,7 @@ def test_a_streaming_dataframe_is_refused_at_once(place, spark, claimed):
     assert place.queue.counts().in_flight == int(claimed) and not place.written()
 
 
+@pytest.mark.soak_variants("spark*")
 @pytest.mark.parametrize("taker", ["delta-rs", "spark"])
 def test_spark_does_not_write_what_another_engine_has_fenced_off(place, at_step, taker):
     ids = place.queue.send(["a", "b"])
@@ -86,6 +87,7 @@ REASONS = {
 }
 
 
+@pytest.mark.soak_variants("numbers", "floats", "lists")
 @pytest.mark.parametrize(("one", "other"), REASONS.values(), ids=REASONS)
 def test_every_value_but_null_is_a_reason(place, one, other):
     ids = place.queue.send(["0", "1", "2"])

@@ -91,6 +91,7 @@ def test_nothing_that_was_answered_is_lost_and_nothing_acknowledged_comes_back(t
     assert cuts.judge.answers > 5 * rounds
 
 
+@pytest.mark.soak
 def test_without_sync_a_cut_loses_what_was_answered(tmp_path, library):
     """The storage forgets, and the judge sees it."""
     found = []

@@ -29,6 +29,7 @@ def test_leases_that_run_out_under_their_holders_are_fenced(make_race, seconds):
     assert race.judge() == []
 
 
+@pytest.mark.soak
 def test_many_on_one_lane_get_on(make_race):
     race = make_race(300, sends=3, lanes=1)
     answers = race.run({f"small-{n}": "small" for n in range(3)}, 5)

@@ -33,6 +33,7 @@ def test_groups_keep_their_order_and_repeated_sends_are_stored_once(make_race, r
     assert race.judge() == []
 
 
+@pytest.mark.soak_variants("short")
 @pytest.mark.parametrize("seconds", [pytest.param(5, id="short"), LONG])
 def test_groups_keep_their_order_between_processes(make_race, seconds):
     race = fifo(make_race)
@@ -42,6 +43,7 @@ def test_groups_keep_their_order_between_processes(make_race, seconds):
     assert race.judge() == []
 
 
+@pytest.mark.soak_variants("fifo-short")
 @pytest.mark.parametrize("seconds", [pytest.param(5, id="short"), LONG])
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
 def test_the_quota_is_never_exceeded(make_race, race_in_threads, monkeypatch, kind, seconds):

@@ -7,6 +7,7 @@ import pytest
 from ledger import Ledger
 
 
+@pytest.mark.soak_variants("a ledger each")
 @pytest.mark.parametrize("shared", [True, False], ids=["one ledger", "a ledger each"])
 def test_threads_share_a_queue_without_losing_anything(make_race, shared):
     race = make_race(300, sends=4, lanes=2)

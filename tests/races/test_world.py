@@ -37,6 +37,7 @@ def world(race_template, tmp_path, monkeypatch):
     return World(shutil.copytree(race_template, tmp_path / "ledger"), tmp_path / "logs", tmp_path / "outputs", seed=1)
 
 
+@pytest.mark.soak_variants("feeding-3", "writing-3")
 @pytest.mark.parametrize(
     ("habits", "seconds"),
     [

@@ -76,6 +76,7 @@ def test_a_send(ledger, queue, s3, fault):
     assert seen(ledger, s3, queue) == (4 if done else 3, 0)
 
 
+@pytest.mark.soak_variants("500 for long", "stored, cut")
 def test_a_receive_and_the_end_of_its_claim(ledger, queue, s3, fault):
     fault("visibility")
     claims = []

@@ -134,6 +134,7 @@ def test_what_a_store_says_of_a_write_that_it_refuses_is_said(queue, s3_spark, p
     assert claim.extend(60).messages == len(BODIES)
 
 
+@pytest.mark.soak_variants("s3")
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_the_ledgers_own_tables_are_no_output_under_either_name_of_s3(queue, place, scheme):
     claim = queue.receive(None)

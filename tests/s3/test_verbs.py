@@ -138,6 +138,7 @@ def test_upkeep_removes_a_bulk_send_that_was_abandoned_and_no_younger_one(ledger
     assert ledger.store.engine.transaction_version("messages", staging.application(old)) == staging.FENCED
 
 
+@pytest.mark.soak_variants("s3")
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_rows_are_written_to_an_output_on_s3_and_the_same_ones_once(s3, place, ledger, scheme):
     ledger.create_queue("jobs").send(["a", "b"])

@@ -135,6 +135,7 @@ def test_an_upkeep_that_stands_still_before_it_judges_has_looked_at_its_clock_on
     assert play(generate(f"s46/{seed}@clocks")).problems == []
 
 
+@pytest.mark.soak_variants("100", "200")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_no_schedule_breaks_a_promise(first):
@@ -145,7 +146,7 @@ def test_no_schedule_breaks_a_promise(first):
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("world", NAMED)
 def test_no_schedule_of_a_world_of_its_own_breaks_a_promise(world):
-    for found in search("suite", 40, world):
+    for found in search("suite", 20, world):
         assert not found.problems, str(found)
 
 

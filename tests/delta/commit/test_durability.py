@@ -231,6 +231,7 @@ def test_bytes_that_cannot_be_synced_are_not_committed(tmp_path, disk, monkeypat
     assert queue.counts().visible == 1 and disk.forgets(tmp_path) != []
 
 
+@pytest.mark.soak_variants("True")
 @pytest.mark.parametrize("opens_anew", [False, True])
 def test_what_was_durable_of_a_log_that_was_replaced_says_nothing_of_the_new_one(tmp_path, disk, opens_anew):
     root = tmp_path / "ledger"

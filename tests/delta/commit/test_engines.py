@@ -77,6 +77,7 @@ def test_a_decision_from_a_stale_snapshot_is_a_conflict(one, other):
     assert recorded(other) == [(20, 29, HELD.visible_at)]
 
 
+@pytest.mark.soak_variants("spark")
 def test_reading_again_does_not_make_a_stale_decision_fresh(one, other):
     late = Decision(one)
     Decision(other).commit()
@@ -169,6 +170,7 @@ def test_a_delete_removes_whole_partitions_and_spares_the_others(one, other):
     assert other.history("messages", -1)[-1].metadata == {"operation": "", "verb": "upkeep"}
 
 
+@pytest.mark.soak_variants("spark")
 def test_the_greatest_value_of_a_column_is_known(one, other):
     assert one.greatest("receipts", "version") is None
     for version in (7, 41, 9):

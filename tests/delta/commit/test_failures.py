@@ -118,6 +118,7 @@ def test_on_a_full_disk_whatever_is_called_does_it_or_names_the_storage(open_led
         assert bare(ledger, queue, claim) == {}
 
 
+@pytest.mark.soak_variants("queues", "messages")
 @pytest.mark.parametrize("table", TABLES)
 def test_with_a_damaged_log_whatever_is_called_does_it_or_names_the_storage(open_ledger, queue, log_of, table):
     ledger, claim = open_ledger(), queue.receive(1, 60)
@@ -189,6 +190,7 @@ def missing(file, seconds):
         again.join()
 
 
+@pytest.mark.soak_variants("spark*")
 def test_a_version_that_a_listing_misses_is_looked_for_again(queue, open_ledger, log_of, engine, monkeypatch):
     """What a folder holds is listed entry by entry while others commit: the newest versions may be seen, and not the
     one before. Upkeep said StorageFailed."""

@@ -53,6 +53,7 @@ def large(frame, name):
     return frame.withColumn(name, F.concat(*digests))
 
 
+@pytest.mark.soak_variants("spark*")
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])
 def test_a_send_that_meets_a_full_disk_is_an_error_of_the_storage(spark, tmp_path, engine):
     queue = Ledger.open(str(tmp_path / "ledger"), spark=spark, engine=engine).create_queue("work")
@@ -82,6 +83,7 @@ def test_a_worker_that_meets_a_full_disk_gives_its_claim_back_and_blames_no_mess
     assert place.queue.work(work, place.table).messages == ROWS
 
 
+@pytest.mark.soak
 def test_an_exception_with_the_words_of_a_full_disk_is_the_fault_of_its_message_alone(spark, tmp_path):
     place = Place(tmp_path, FrozenClock(), spark=spark)
     texts = ["File too large: 12 MB", "this order is a cancelled part of shipment 9"]

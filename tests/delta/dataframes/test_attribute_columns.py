@@ -72,11 +72,13 @@ IN_TEXTS = [
 ]
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-pandas",))
 @pytest.mark.parametrize("frame", IN_MIXED, ids=["pandas", "polars", "Arrow"])
 def test_texts_numbers_and_bytes_of_a_frame_are_what_they_are_in_a_list(queue, frame):
     assert sent_as(queue, frame) == of_list(queue, GIVEN)
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-0", "Spark-4", "Spark-8"))
 @pytest.mark.parametrize("number", range(len(IN_TEXTS)))
 def test_each_form_of_a_frame_is_sent_as_the_same_attributes_of_a_list(queue, number):
     assert sent_as(queue, IN_TEXTS[number]) == of_list(queue, TEXTS)
@@ -102,6 +104,7 @@ def test_maps_to_numbers_and_attributes_in_full_inside_structs_are_taken(queue):
     assert second == of_list(queue, [in_full, None, in_full])
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-wrong0",))
 @pytest.mark.parametrize(
     "wrong", [{"kind": True}, {"kind": ""}, {"aws.kind": "x"}, {f"n{one}": "x" for one in range(11)}, {"a b": "x"}]
 )
@@ -119,6 +122,7 @@ def test_what_a_list_refuses_is_refused_in_its_words_with_the_row(queue, wrong):
     assert not list(queue.receive(10))
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-values0*",))
 @pytest.mark.parametrize(
     ("values", "kind", "names"),
     [

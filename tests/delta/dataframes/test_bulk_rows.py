@@ -99,6 +99,9 @@ BAD = {
 }
 
 
+@pytest.mark.soak_variants(
+    "*", but=("delay", "deduplication id", "reserved name", "type", "no attribute", "eleven", "size")
+)
 @pytest.mark.parametrize("wrong", BAD)
 def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue, spark, wrong):
     queue = make_queue(MaximumMessageSize=1_024)
@@ -138,6 +141,7 @@ NAMED = {
 }
 
 
+@pytest.mark.soak_variants("*-counted", but=("null body-counted", "attributes-counted"))
 @pytest.mark.parametrize("attempt", [None, "a"], ids=["written", "counted"])
 @pytest.mark.parametrize("what", NAMED)
 def test_the_column_and_the_value_of_a_refused_row_are_named(make_queue, spark, what, attempt):
@@ -177,6 +181,7 @@ def raising(number):
     return str(number)
 
 
+@pytest.mark.soak_variants("spark-written", "delta-rs-counted")
 @pytest.mark.parametrize("attempt", [None, "a"], ids=["written", "counted"])
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])
 def test_rows_that_spark_cannot_compute_are_an_error_of_the_product(open_ledger, spark, engine, attempt):

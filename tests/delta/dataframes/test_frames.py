@@ -91,6 +91,7 @@ def test_what_json_does_not_escape_is_refused(queue, spark, text):
         queue.send(spark.createDataFrame([(text,)], "text STRING"))
 
 
+@pytest.mark.soak_variants("array('*", "named_struct*", "struct*")
 @pytest.mark.parametrize(
     "column",
     [
@@ -110,6 +111,7 @@ def test_m1_rows_sent_as_json_with_bytes_that_are_no_utf_8_are_refused_at_any_de
     assert all("ü" in body for body in bodies(queue.receive(2)))
 
 
+@pytest.mark.soak_variants("float*", "double('Infinity')", "array*")
 @pytest.mark.parametrize(
     "column",
     [
@@ -172,6 +174,7 @@ def test_an_empty_dataframe_sends_nothing(queue, spark):
     assert not queue.receive()
 
 
+@pytest.mark.soak_variants("?x0b", "b?x1f", "c?uffff")
 @pytest.mark.parametrize("bad", [None, "", "é" * 513, "a\x00", "\x0b", "b\x1f", "\ufffe", "c\uffff"])
 def test_m1_a_bad_body_refuses_the_whole_send_in_the_words_of_a_list(queue, spark, bad, commits):
     with pytest.raises(LedgerError) as of_list:

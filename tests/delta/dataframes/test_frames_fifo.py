@@ -78,6 +78,7 @@ def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):
     assert {row.message_id: tuple(row)[1:] for row in rows} == expected
 
 
+@pytest.mark.soak_variants("of each group, read by Spark")
 @pytest.mark.parametrize(
     ("few", "scope"),
     [(bulk_send.FEW, "queue"), (1, "queue"), (1, "messageGroup")],

@@ -232,6 +232,7 @@ def test_handles_on_both_sides_of_the_border_between_bitmaps_each_find_their_mes
     assert sorted(set(range(BORDER + 100)) - {int(message.body) for message in left}) == deleted
 
 
+@pytest.mark.soak_variants("change_visibility")
 @pytest.mark.parametrize(
     "act",
     [

@@ -30,6 +30,7 @@ def frames(spark, random_text):
     }
 
 
+@pytest.mark.soak_variants("0", "1")
 @pytest.mark.parametrize("number", range(3))
 def test_rows_that_come_out_differently_when_they_are_written_are_refused_and_nothing_is_sent(
     open_ledger, frames, number

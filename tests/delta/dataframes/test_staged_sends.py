@@ -118,6 +118,7 @@ def test_upkeep_removes_what_is_long_abandoned_and_nothing_younger(ledger, queue
     assert not published.is_there
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("staged", [False], indirect=True)
 def test_upkeep_through_spark_gives_them_up_too(staged, clock, open_ledger):
     clock.advance(staging.ABANDONED + 1)

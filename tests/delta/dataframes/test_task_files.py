@@ -107,6 +107,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.soak_variants("whole rows", "columns that say nothing")
 @pytest.mark.parametrize("name", FRAMES)
 def test_both_paths_make_the_same_files_statistics_and_messages(frames_ledger, spark, by_spark, monkeypatch, name):
     columns = [one.replace("NULL AS m", "CAST(NULL AS STRING) AS m") for one in FRAMES[name]]
@@ -136,6 +137,7 @@ def test_bodies_at_the_bounds_are_taken_by_both_paths(frames_ledger, spark, by_s
     assert found[0] == found[1] and len(set(found[0])) == len(TAKEN)
 
 
+@pytest.mark.soak_variants("a control", "the last control", "U+FFFF", "too long and wrong", "empty", "half a character")
 @pytest.mark.parametrize("what", REFUSED)
 def test_both_paths_refuse_a_body_in_the_same_words_and_leave_no_file(
     frames_ledger, spark, by_spark, monkeypatch, what
@@ -354,6 +356,7 @@ def test_a_function_of_the_user_cannot_speak_for_a_task(frames_ledger, spark):
         queue.send(spark.range(1).select(lying("id").alias("body")))
 
 
+@pytest.mark.soak_variants("repeat*")
 @pytest.mark.parametrize("body", ["CAST(NULL AS STRING)", f"repeat('x', {MOST + 1})"])
 def test_a_body_that_is_refused_by_itself_is_refused_for_that_and_not_for_its_attributes(
     frames_ledger, spark, by_spark, monkeypatch, body

@@ -121,6 +121,7 @@ def opened(request, old, then):
     return Ledger.open(old, spark, request.param, clock=then, create=False)
 
 
+@pytest.mark.soak_variants("spark*")
 def test_what_a_release_wrote_is_all_there(opened, then):
     """Through either engine: what was in flight still is, what was deleted stays so, and what is sent now is stored."""
     counts = {queue.name: queue.counts() for queue in opened.list_queues()}

@@ -23,6 +23,7 @@ def make(request):
     return make
 
 
+@pytest.mark.soak_variants("Spark*", but=("Spark-messageGroupId*",))
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -56,6 +57,7 @@ def test_the_names_of_entries_are_refused_in_tables(make, name):
         make().send(pd.DataFrame({"text": ["a"], name: ["x"]}))
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_of_rows_that_are_sent_whole_the_names_that_would_count_are_told_of(make, caplog):
     with caplog.at_level(logging.WARNING, "ledger.send"):
         make().send(pd.DataFrame({"bdy": ["a"], "group_id": ["x"]}))
@@ -70,6 +72,7 @@ def test_of_rows_that_are_sent_whole_the_names_that_would_count_are_told_of(make
         assert len(caplog.messages) == before
 
 
+@pytest.mark.soak_variants("Spark*")
 def test_columns_that_are_not_applied_to_rows_sent_whole_are_told(make, caplog):
     caplog.set_level(logging.WARNING)
     make().send(pd.DataFrame({"colour": ["red"], "delay_seconds": [5], "message_attributes": [{"a": "b"}]}))

@@ -99,6 +99,7 @@ def committed(engine_of, engine):
     return commit
 
 
+@pytest.mark.soak_variants("spark*", but=("spark-update of nothing", "spark-another lane"))
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -21,6 +21,7 @@ def ledger(open_ledger, engine):
     return open_ledger(engine, frames=True, messages_per_segment=MANY, messages_per_file=MANY)
 
 
+@pytest.mark.soak_variants("spark*")
 def test_every_other_message_of_a_claim_is_a_set_in_what_everybody_sees(ledger, spark, clock):
     queue = ledger.create_queue("wide", {"Lanes": 1, "VisibilityTimeout": 600})
     queue.send(spark.range(MANY).coalesce(1).selectExpr("string(id) AS body"))

@@ -116,6 +116,7 @@ Ledger.open(source, create=False, read_only=True).queue(name).copy_to(there.queu
 """
 
 
+@pytest.mark.soak_variants("work-1", "work.fifo-2")
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_process_that_is_killed_between_two_parts_has_sent_nothing_twice(tmp_path, name, parts):
     roots = [str(tmp_path / "source"), str(tmp_path / "target")]

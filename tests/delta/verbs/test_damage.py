@@ -47,6 +47,9 @@ def sent(ledger):
     return ledger.queue("jobs").counts()
 
 
+@pytest.mark.soak_variants(
+    "spark*", but=("spark-received-messages-empty", "spark-sent-visibility-torn", "spark-looked_at-queues-zeros")
+)
 @pytest.mark.parametrize("how", HARMS)
 @pytest.mark.parametrize("table", ["messages", "visibility", "queues"])
 @pytest.mark.parametrize("verb", [looked_at, received, sent])
@@ -58,6 +61,7 @@ def test_an_entry_that_is_no_whole_commit_is_named_by_every_verb(open_ledger, ro
     assert "ledger repair" in raised.value.advice and file.name in raised.value.message
 
 
+@pytest.mark.soak_variants("torn", "zeros")
 @pytest.mark.parametrize("how", HARMS)
 def test_an_open_ledger_that_follows_the_log_names_it_too(open_ledger, root, queue, how):
     ledger = open_ledger()
@@ -103,6 +107,7 @@ def test_an_entry_that_a_checkpoint_covers_is_not_needed(open_ledger, root, queu
     assert looked_at(open_ledger()).visible == 1
 
 
+@pytest.mark.soak_variants("spark-0-*", "spark-500-visibility")
 @pytest.mark.parametrize("table", ["messages", "visibility"])
 @pytest.mark.parametrize("left", [0, 500])
 def test_a_data_file_that_is_empty_short_or_gone_is_named(open_ledger, root, queue, engine, table, left):
@@ -128,6 +133,7 @@ def checkpointed(root, queue):
     return max(Path(root, "visibility", "_delta_log").glob("*.checkpoint.parquet"))
 
 
+@pytest.mark.soak_variants("spark-0", "spark-None")
 @pytest.mark.parametrize("left", [0, 100, None])
 def test_a_checkpoint_that_cannot_be_read_stops_nobody(open_ledger, root, checkpointed, engine, left):
     checkpointed.unlink() if left is None else os.truncate(checkpointed, left)
@@ -138,6 +144,7 @@ def test_a_checkpoint_that_cannot_be_read_stops_nobody(open_ledger, root, checkp
         assert list(Path(root, "_ledger_lost").glob(f"**/{checkpointed.name}")), "it is moved, and not removed"
 
 
+@pytest.mark.soak_variants("spark*", but=('spark-{"version"*',))
 @pytest.mark.parametrize("content", [b"", b'{"version": 1', b"\0" * 100])
 def test_a_hint_at_the_last_checkpoint_that_cannot_be_read_stops_nobody(
     open_ledger, root, checkpointed, engine, content

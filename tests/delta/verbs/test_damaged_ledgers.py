@@ -189,6 +189,7 @@ def summed_up(root, table, before):
     return int(file.stem)
 
 
+@pytest.mark.soak_variants("messages-0", "visibility-1", "queues-0", "receipts-1", "tasks-0")
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("table", ["messages", "visibility", "queues", "receipts", "tasks"])
 def test_an_empty_entry_that_a_checkpoint_sums_up_is_damage_of_each_table_and_repaired(root, table, before, capsys):
@@ -256,6 +257,7 @@ def gone(root, table, version):
     Path(root, table, "_delta_log", f"{version:020d}.json").unlink()
 
 
+@pytest.mark.soak_variants("messages-False", "visibility-True")
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 @pytest.mark.parametrize("table", ["messages", "visibility"])
 def test_an_entry_that_is_missing_is_named_and_what_is_behind_it_is_cut(

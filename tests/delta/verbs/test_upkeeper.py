@@ -54,6 +54,7 @@ def versions(ledger):
 # The record.
 
 
+@pytest.mark.soak_variants("spark*")
 def test_a_round_records_how_far_it_went_and_when_it_began(queue, open_ledger, clock, engine):
     work(queue)
     ledger = open_ledger(engine)
@@ -408,6 +409,7 @@ def real(root):
     return queue
 
 
+@pytest.mark.soak_variants("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_ends_well_when_it_is_told_to(root, real, number):
     daemon = Daemon(root, "1h")

@@ -168,6 +168,7 @@ def test_looking_commits_nothing(steps):
     assert [name for name, step in steps.items() if step.moved] == []
 
 
+@pytest.mark.soak_variants("claimed")
 @pytest.mark.parametrize("step", ["claimed", "one claim of three fates"])
 def test_a_view_of_an_older_version_is_what_was_seen_then(steps, life, step):
     for view in VIEWS:

@@ -220,6 +220,7 @@ THROUGH = [*((said, "delta-rs") for said in SAID), (SAID[2], "spark")]
 THROUGH += [pytest.param(said, "spark", marks=pytest.mark.soak) for said in SAID[:2]]
 
 
+@pytest.mark.soak_variants("*-spark")
 @pytest.mark.parametrize(("said", "engine"), THROUGH)
 def test_what_others_say_of_their_commits_is_theirs(open_ledger, root, clock, said, engine):
     """Spark writes what a session's setting says, whatever that is."""
