@@ -362,7 +362,7 @@ class Queue(Settling):
                 their messages are settled. Exception: while the handler raises for all messages, the process reads
                 more, until it has decided whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
-            ids, or none. Under a shared id two consumers handle the same messages twice.
+                ids, or none. Under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
                 of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
                 the claim are handled, or when memory is full (`max_bytes`).

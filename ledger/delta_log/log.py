@@ -618,8 +618,7 @@ class DirectTable:
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None or latest.statistics is None:
             return None
-        files = latest.statistics.above(value, column, bound)
-        return {path: latest.of(partition)[path] for partition, path in files}
+        return {path: latest.of(at)[path] for at, path in latest.statistics.above(value, column, bound)}
 
     def require_same(self, snapshot: Snapshot) -> None:
         """Raise LogReplaced if the table's log is no longer the log that a snapshot was read from."""

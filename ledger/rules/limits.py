@@ -119,7 +119,8 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
-    fix = "" if most is None else "The queue has Limits=SQS. A queue made with Limits=UNBOUNDED has no such bound."
+    is_above = most is not None and isinstance(value, int) and value > most
+    fix = "The queue has Limits=SQS. A queue made with Limits=UNBOUNDED has no such bound." if is_above else ""
     return whole_number(field, value, 1, most, fix)
 
 

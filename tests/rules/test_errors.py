@@ -30,7 +30,7 @@ def test_a_bound_of_an_attribute_is_advice_but_for_those_that_the_service_names(
     error = InvalidAttributeValue("DelaySeconds", "901", "Must be a whole number from 0 to 900")
     assert error.message == "Invalid value for the parameter DelaySeconds."
     assert str(error) == f"{error.message} It is 901. Must be a whole number from 0 to 900."
-    named = InvalidAttributeValue("FifoQueue", "true", "Modifying queue type is not supported", "Fix.", recorded=True)
+    named = InvalidAttributeValue("FifoQueue", "true", "Modifying queue type is not supported", "Fix.", in_message=True)
     assert named.message == (
         "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
     )

@@ -39,7 +39,7 @@ def set_policy(target, own=STANDARD):
     ("field", "value", "bound", "fix", "refused"),
     [
         ("VisibilityTimeout", -1, "between 0 and 43200", "heartbeat", lambda: limits.visibility_timeout(-1, SQS)),
-        ("MaxNumberOfMessages", 11, "between 1 and 10", "", lambda: limits.maximum_messages(11, SQS)),
+        ("MaxNumberOfMessages", 11, "between 1 and 10", "Limits=UNBOUNDED", lambda: limits.maximum_messages(11, SQS)),
         ("MaxNumberOfMessages", 0, "number >= 1", "", lambda: limits.maximum_messages(0, UNBOUNDED)),
         ("WaitTimeSeconds", 21, ">= 0 and <= 20, if provided", "", lambda: limits.wait(21, SQS)),
         ("WaitTimeSeconds", -1, ">= 0, if provided", "", lambda: limits.wait(-1, UNBOUNDED)),

@@ -6,11 +6,11 @@ import getpass
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ledger.backup_folder import require_no_backup
 from ledger.clock import Clock, Passing, passing_of, system_clock
@@ -34,6 +34,7 @@ from ledger.rules.storage import (
     with_defaults,
 )
 from ledger.runtime.forks import renew_in_child
+from ledger.runtime.threads import map_at_once
 from ledger.settings import ENGINES, STATEMENT, Settings
 from ledger.store.delta.commit.clocks import SteadyClock, StorageClock, probe, probe_of
 from ledger.store.delta.commit.file_locks import LOCKS, NoLock, TableLock
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ledger.output_tables.tables_of_spark import SparkOutputTables
     from ledger.store.delta.dataframes.frames import Frames
 
+Answer = TypeVar("Answer")
 log = logging.getLogger("ledger.opening")
 
 
@@ -120,7 +122,8 @@ def open_tables(
     by_delta_rs = chosen.name == "delta-rs"
     files = _files(place, user_options, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
-    missing = [name for name in TABLES if not chosen.exists(name)]
+    at_once = files is not None
+    missing = [name for name, exists in zip(TABLES, _of_each(chosen.exists, TABLES, at_once)) if not exists]
     if missing and (read_only or not create):
         contents = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
@@ -143,7 +146,7 @@ def open_tables(
         clocks.check()
     except StorageFailed as error:
         raise error if missing else error.advised(LOOK_ONLY) from None
-    check = partial(_check, root, chosen)
+    check = partial(_check, root, chosen, at_once)
     whole = locations if place.is_local and not read_only and not missing else {}
     mend(whole, folder.parent)
     existing = [name for name in TABLES if name not in missing]
@@ -205,9 +208,16 @@ def _renew_owner(transactions: Transactions) -> None:
     transactions.owner = default_owner()
 
 
-def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
+def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
+    """Return a call's answer for each table. With `at_once`, the calls for several tables are made at the same time: on
+    an object store each takes several requests, one after the other."""
+    names = list(tables)
+    return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
+
+
+def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:
     """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records another engine."""
-    layouts = {name: engine.layout(name) for name in tables}
+    layouts = dict(zip(tables, _of_each(engine.layout, tables, at_once)))
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
         if name == "queues":
