@@ -4,8 +4,8 @@ A verb names messages as runs. A *run* is a row (lane, segment, first_seq, last_
 segment, both ends included. A claim of a million messages that were sent in bulk may be a single run.
 
 Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
-clock, not an instant. The verb reads the clock at each decision: after it waited for its turn and read the state, and
-again at each retry. (A purge by age computes once, at the call, which messages are old enough.)
+clock, and reads it at each decision: after it waited for its turn and read the state, and again at each retry. (A purge
+by age computes once, at the call, which messages are old enough.)
 
 `OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
@@ -180,8 +180,7 @@ class OutputWrites(Protocol):
     """The store's part in a write of output.
 
     The store records that a write begins, and later how the write ended. Until the end is recorded, only the output
-    table knows whether the rows are in, and the store asks that table. `runs` are RUNS: the messages whose rows are
-    written.
+    table knows whether the rows are in. `runs` are RUNS: the messages whose rows are written.
     """
 
     @property
@@ -218,8 +217,8 @@ class OutputWrites(Protocol):
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         """Raise LeaseLost unless the receipt holds all of these messages, by the queue's records alone.
 
-        Messages for which this receipt began a write are not checked, because only their output table can decide. Call
-        this method before a table is made for the rows.
+        Messages for which this receipt began a write are not checked. Call this method before a table is made for the
+        rows.
         """
 
     def begin(
@@ -298,8 +297,7 @@ class Grant:
     If the grant was found again (see `Store.held`), `version` is the version at which it was found.
 
     `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
-    queue may have an `order`. It saves rows: without an `order`, `runs` would have to follow the order of the messages,
-    and have more rows.
+    queue may have an `order`.
     """
 
     receipt_id: str
@@ -355,8 +353,7 @@ class Action:
     """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the table
-    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline. If `timeout`
-    is not 0, the value of `postponed` also names the event in `receipts`.
+    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline.
     """
 
     verb: Verb
@@ -456,8 +453,7 @@ class StoredSend(NamedTuple):
 class Store(Protocol):
     """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing.
 
-    A receive, a lock, a redrive and a restore may meet messages in doubt. Then they may also commit fences to the
-    output tables of these messages.
+    A receive, a lock, a redrive and a restore may also commit fences to the output tables of messages in doubt.
     """
 
     def create_queue(
@@ -507,8 +503,7 @@ class Store(Protocol):
         """Grant up to `maximum` visible messages to a new receipt for each request.
 
         A request whose attempt holds messages gets these again. All grants are one commit and share its version. No two
-        requests may have the same attempt id. The answers are those of receives one after the other, but each message
-        goes to one request only, whatever the timeouts.
+        requests may have the same attempt id. Each message goes to one request only, whatever the timeouts.
 
         These errors belong to one request and are its answer: OverLimit, OutputUnreadable, and InvalidParameterValue
         when its attempt holds more messages than `maximum`.
@@ -595,9 +590,8 @@ class Store(Protocol):
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now, for which a Delta store makes further commits. Raises
-        PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
-        (`Limits.has_intervals`).
+        M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
+        purge_interval of the last purge, on queues with intervals (`Limits.has_intervals`).
 
         With `older_than` (milliseconds) only delete messages that were sent longer ago. Such a purge forgets no
         deduplication id. It raises no PurgeQueueInProgress, and begins no interval.
@@ -637,7 +631,7 @@ class Store(Protocol):
         """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
 
     def change_token(self) -> object:
-        """Return a value that differs after each commit to messages or their records. It shows callers new commits."""
+        """Return a value that differs after each commit to messages or their records."""
 
     def require_tables(self) -> None:
         """Check that the store's tables are there. Raises StorageFailed."""
@@ -652,10 +646,7 @@ class Store(Protocol):
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return each altered table that no verb can use: what was done to it, and the remedy.
-
-        Other tables are left out.
-        """
+        """Return each altered table that no verb can use: what was done to it, and the remedy."""
 
     @property
     def outputs(self) -> OutputWrites:

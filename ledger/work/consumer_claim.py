@@ -1,8 +1,8 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
 A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
-these messages, and gives back the others, each with its reason. Usually all of this takes effect together. Without rows
-this is one commit. With rows it is a `claim.write`: three commits in two tables.
+these messages, and gives back the others, each with its reason. Usually all of this takes effect together: in one
+commit without rows, and in a `claim.write` with rows.
 
 Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
 
@@ -61,8 +61,7 @@ log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
 #: If a queue has a MaximumVisibilityTimeout, a message that is given back is hidden for at most the time that its
-#: receipt may still hold it (V7), less this many seconds. Without this margin the store might refuse the timeout,
-#: because the store reads the clock later than this process.
+#: receipt may still hold it (V7), less this many seconds. The margin is for a store that reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
 
@@ -164,7 +163,7 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all messages that are still held, uncounted, and end the heartbeat; return how many messages.
+        """Give back all messages that are still held, uncounted, and end the heartbeat. Return how many.
 
         If the store raises a LedgerError, warn in the log, and return 0.
         """

@@ -150,11 +150,11 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
 def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
-    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
-    float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change. One
-    change is allowed: in a column of shorter floats, a double is rounded. The check also raises TypeError for an answer
-    that is no dict, Row or tuple, for a column that the schema does not name, and for a tuple of another length than
-    the schema's. A column that a dict or a Row lacks is null.
+    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
+    with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
+    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, for a column that
+    the schema does not name, and for a tuple of another length than the schema's. A column that a dict or a Row lacks
+    is null.
     """
     names = list(schema.names)
     refuse = _refusing()

@@ -3,9 +3,8 @@
 A handler closes a group until an instant by RetryLater. Until that instant the process begins no call of the handler
 for messages of the group (`ClosedGroups`). In this module a call is a HandlerCall (see `backlog`).
 
-A limit holds for all processes of one machine that share a folder, which has the limit's state. After a killed process
-nothing has to be cleaned up there. In this module the turn of a message is the instant at which its group's rate allows
-the message.
+A limit holds for all processes of one machine that share a folder, which has the limit's state. In this module the turn
+of a message is the instant at which its group's rate allows the message.
 
 - A slot is a file. A call holds the lock (flock) of one slot of each group that it has messages of and whose limit has
   a `concurrency`. The kernel releases the lock when the process ends in any way, so a killed process keeps no slot.
@@ -85,8 +84,8 @@ class ClosedGroups:
 
 #: After a pause, a group may get the messages of this many seconds at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for about twice as long
-#: at most. The second number is the shortest time from one look for a free slot to the next look.
+#: In seconds. A message is put aside if its turn comes within PATIENCE_SECONDS, and waits for about twice as long at
+#: most. LOOK_SECONDS is the shortest time from one look for a free slot to the next look.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0

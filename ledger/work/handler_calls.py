@@ -1,9 +1,9 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory, and no
-thread waits for that message. If the handler raises for a batch, it gets the batch again in halves, until each message
-that raises is alone. The same happens if the handler returns neither None nor one answer for each message. If the
-handler raises RetryLater or Reject, this is the outcome of each message of the batch, which is not halved.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory. If the
+handler raises for a batch, it gets the batch again in halves, until each message that raises is alone. The same happens
+if the handler returns neither None nor one answer for each message. If the handler raises RetryLater or Reject, this is
+the outcome of each message of the batch.
 
 On a FIFO queue, the messages that come after a message of their group that is not done get the verdict BEHIND, and are
 given back. An answer for such a message is dropped.
@@ -177,8 +177,8 @@ class CallSteps:
             if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler has done its work,
-            # and would probably return the same again, so it is not called again for this message.
+            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler is not called again
+            # for this message, because it would probably return the same.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -328,8 +328,7 @@ class Handlers:
     async def _next(self, steps: CallSteps) -> Any:
         """Return the next argument for the handler.
 
-        If there are limits, another thread finds the argument: the search may wait for locks on files, and the event
-        loop must not wait.
+        If there are limits, another thread finds the argument: the event loop must not wait for locks on files.
         """
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 

@@ -10,9 +10,8 @@ these rules:
   witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
   everything fails.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
-  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early: two messages of a claim may both be
-  poison (always raise). For an error of the surroundings (a missing module, no connection) every message is a witness,
-  and the number of witnesses does not matter.
+  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early. For an error of the surroundings (a
+  missing module, no connection) every message is a witness, and the number of witnesses does not matter.
 
 The failures of several claims of one worker count together: see `Evidence`.
 """

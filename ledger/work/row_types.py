@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. This is any Exception,
-#: because Arrow calls code of the user's objects.
+#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. Arrow calls code of the
+#: user's objects, so this is any Exception.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 

@@ -61,8 +61,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
 
-    All receivers want the first messages. Where no file lock gives receivers turns, one of them could lose for ever.
-    For this reason the lanes to try are halved as in `choose_lanes`.
+    Without file locks, one of several receivers that want the first messages could lose for ever. Therefore the lanes
+    to try are halved as in `choose_lanes`.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -83,8 +83,7 @@ class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
     `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits from `shift`
-    on. If a claim takes part of a group, no later claim gets the rest of the group. A queue returns no message of a
-    group while another message of the group is in flight.
+    on. If a claim takes part of a group, no later claim gets the rest of the group.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
@@ -116,8 +115,7 @@ class Deal:
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. Finding these runs takes much less time than
-            # sorting all runs.
+            # No run is empty, so as many runs as messages are enough. Finding them is faster than sorting all runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))

@@ -3,8 +3,7 @@
 An ordinal is a message's place in its segment: the column `seq`. The runs come from the log of `messages`. The files of
 a segment are read only if the log does not show enough about one of them.
 
-A listing shows one version of `messages`, and threads may share it. When `messages` has a newer version, a new listing
-is made. A listing keeps its version, so a decision can use one listing for several questions.
+A listing shows one version of `messages`, and threads may share it.
 """
 
 from __future__ import annotations

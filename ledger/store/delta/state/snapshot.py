@@ -166,8 +166,8 @@ def load(
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
     With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
-    The clock is read after the lanes, so a hold counts from its grant, however long the wait for a turn and the reading
-    took. `clock` is None if the time is not needed: `now` is then the time of the last commit.
+    The clock is read after the lanes, so a hold counts from its grant. `clock` is None if the time is not needed: `now`
+    is then the time of the last commit.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]

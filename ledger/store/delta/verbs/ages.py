@@ -1,9 +1,8 @@
 """The instant by which upkeep may judge that messages are old.
 
-A clock that is days ahead makes every message look old. A repair can put right what a verb did by such a clock, but
-messages that upkeep has dropped are gone. Upkeep therefore drops messages for their age only after two looks at the
-clock. The looks are at least `mark_seconds` apart (a setting; 0: one look is enough). The wall clock and, where it can
-be compared, the passing time must show that this time is over:
+A clock that is days ahead makes every message look old, and messages that upkeep has dropped are gone. Upkeep therefore
+drops messages for their age only after two looks at the clock. The looks are at least `mark_seconds` apart (a setting;
+0: one look is enough). The wall clock and, where it can be compared, the passing time must show that this time is over:
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else. Its opening, or
   the last step, was the first look.
@@ -15,10 +14,7 @@ be compared, the passing time must show that this time is over:
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
-  second look. No mark is needed, and no wait.
-
-The mark records nothing about messages. Their ages follow from the instant that `judge` returns, and from the instants
-at which they arrived.
+  mark and the wait.
 """
 
 from __future__ import annotations
@@ -62,8 +58,7 @@ class JudgedAges(NamedTuple):
         """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
         True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
-        than the 7 days for which a new ledger keeps files. Rounds that each run on another machine may never confirm a
-        clock, so they need this second case.
+        than the 7 days for which a new ledger keeps files.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -109,8 +104,7 @@ class Ages:
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark. Replace the mark: it must not confirm that clock if the clock
-                # is ahead again.
+                # A clock that was ahead made this mark. It must not confirm that clock if the clock is ahead again.
                 self._mark(now)
             return JudgedAges(now, is_confirmed=True)
         if mark is None:

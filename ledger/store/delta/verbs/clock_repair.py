@@ -57,16 +57,15 @@ class ClockRepair:
 
     Attributes:
         queue: The queue's name.
-        ahead: By how many seconds the latest of the wrong times was ahead. These are times of lanes, of a last send
-            that made sends refused, of the queue itself, and of tasks.
+        ahead: By how many seconds the latest wrong time was ahead: of a lane, of a last send that made sends refused,
+            of the queue itself, or of a task.
         lanes: How many lanes were ahead.
-        messages: The number of messages in these lanes whose records change. Messages that only get another arrival
-            (see `_Order`) do not count.
+        messages: The number of messages in these lanes whose records change. A new arrival alone (see `_Order`) does
+            not count.
         sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). These
             messages become visible when their time has come.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
-        changed_ahead: Whether a clock ahead made or changed the queue. Those of the queue's timestamps that are later
-            than now become now. If its note of what has expired is ahead, the queue notes that anew.
+        changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
     """
 

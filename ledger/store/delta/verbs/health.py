@@ -47,8 +47,7 @@ class TableHealth:
             them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. If log entries or other checkpoints hold
-            the same facts, `ledger repair` moves them out. If a table cannot be opened for writing because of them, the
-            opening moves them out itself (on a local path).
+            the same facts, `ledger repair` moves them out.
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
             (empty: they commit directly).
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).

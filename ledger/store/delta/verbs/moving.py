@@ -51,8 +51,8 @@ class Rejecter:
 
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # Leave out the queue itself: it may be its own dead-letter queue (M4). It is left out here and not in
-            # `targets`, because a receive that shares the commit needs it among the targets.
+            # Leave out the queue itself: it may be its own dead-letter queue (M4). A receive that shares the commit
+            # needs it among the targets.
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
@@ -111,10 +111,8 @@ def move(
     `runs` have the codes of their records. `arrives` returns the record that a message has in `target`, from its record
     here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
 
-    A segment has one lane in each queue, whatever queues its messages came through. Two moves of a segment's messages
-    to one queue therefore change the same head row, and receives find all of these messages. The lane in `target`
-    follows from the lane that the segment was sent to, which never changes. The lane that the segment has in the
-    present queue does not count.
+    The lane in `target` follows from the lane that the segment was first sent to. A segment therefore has one lane in
+    each queue, and two moves of its messages to one queue change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
     # Note the receipts that expired on these messages: after the move, no record of the queue shows that.

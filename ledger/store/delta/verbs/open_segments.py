@@ -1,9 +1,9 @@
 """The open segments of one writer, and the last ordinal of each.
 
 An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
-therefore never append to one segment at once. An append whose commit raised an error, or whose thread was interrupted,
-does not give its segment back. Neither does an append that finds its segment extended by another writer, or an append
-to a table whose segments cannot be extended (see `Tables.extends_segments`). No append uses such a segment again.
+therefore never append to one segment at once. In these cases no append uses the segment again: the append's commit
+raised an error, its thread was interrupted, it found its segment extended by another writer, or its table's segments
+cannot be extended (see `Tables.extends_segments`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OpenSegments:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are too old to append to, for example those of queues that were deleted long ago.
+        """Forget segments that are too old to append to.
 
         The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left. A
         segment that another thread gives back meanwhile may be forgotten, too.

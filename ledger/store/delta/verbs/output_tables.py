@@ -1,7 +1,6 @@
 """Output tables: whether a claim's write is in, or fenced off.
 
-An engine that can commit safely beside the table's other writers asks the table. `written_or_fenced` asks and, if the
-write is not in, commits a fence. `committed` only asks.
+`written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ class OutputTables:
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may be on another store than the ledger, so the ledger's own check proves nothing about that
-            # store.
+            # The output may be on another store than the ledger, so the ledger's own check does not cover that store.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -91,8 +89,7 @@ class OutputTables:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
-        are writing to the table. Raises OutputUnreadable if the answer cannot be known: a missing table does not prove
-        that the write is not in.
+        are writing to the table. Raises OutputUnreadable if the answer cannot be known.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN

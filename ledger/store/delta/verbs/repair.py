@@ -71,8 +71,7 @@ class LostCommit:
     """A commit that a repair takes out.
 
     `verb` is known if the log entry is readable, and else empty. `messages` is the number of the commit's messages
-    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole,
-    and only comes after the version to which the table is cut.
+    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole.
     """
 
     version: int

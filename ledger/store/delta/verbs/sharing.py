@@ -8,9 +8,8 @@ The verbs of a commit are decided one after the other, each on the lanes as the 
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
 commits. All verbs of a commit wait at the same time, so any order of them is correct.
 
-Verbs of one kind are decided in one step if the result is the same. Most of a decision's cost does not depend on the
-number of verbs. Each verb has its own answer, or its own error. If the commit loses or fails, all its verbs lose or
-fail.
+Verbs of one kind are decided in one step if the result is the same, because that costs less. Each verb has its own
+answer, or its own error. If the commit loses or fails, all its verbs lose or fail.
 
 Small sends may share one append. Small reads of granted messages may share one read of the table.
 """
@@ -41,8 +40,8 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save such a send
-#: little. A read of more messages is made alone.
+#: A send with more messages, or more characters in their bodies, is committed alone. A read of more messages is made
+#: alone.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
@@ -163,11 +162,10 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. The
-    process compares each table's log with what the process has read of this log in the current generation. The first
-    read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after the
-    first verb of each generation. After later verbs of the generation, the list of queues that was read last is enough
-    if it has the queue. That check reads nothing from the storage.
+    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. To notice
+    this, the process compares a table's log with what it has read of this log in the generation. The first read in a
+    generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
+    generation. After later verbs, the list of queues that was read last is enough if it has the queue.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -179,8 +177,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        If the verb raises no error, the context checks the queue afterwards. The context raises QueueDoesNotExist if
-        the ledger was replaced since the queue was looked up and the new ledger lacks the queue.
+        If the verb raises no error, but the ledger was replaced since the queue was looked up, and the new ledger lacks
+        the queue, the context raises QueueDoesNotExist.
         """
         yield
         generation = self._tables.generation()

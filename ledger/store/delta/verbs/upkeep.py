@@ -1,12 +1,10 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. No verb needs upkeep for being right, but the table `receipts` needs it to be
-complete. A round, or `Ledger.fill_receipts`, must copy the events of commits before these commits are older than
-`log_retention`.
+No verb needs upkeep for being right, but the table `receipts` needs it to be complete. A round, or
+`Ledger.fill_receipts`, must copy the events of commits before these commits are older than `log_retention`.
 
 A round with a vacuum writes the settings `log_retention` and `deleted_file_retention`, if they are given, into the
-properties of the tables (`set_retention`). These properties tell how long a table keeps its past, and both engines obey
-them.
+properties of the tables (`set_retention`). Both engines obey these properties.
 """
 
 from __future__ import annotations
@@ -103,8 +101,8 @@ class UpkeepReport:
     Attributes:
         receipts_filled: How many entries `receipts` got.
         queues_removed: How many deleted queues lost their last message.
-        segments_dropped: How many finished segments of existing queues the round dropped. A segment whose commits all
-            lost counts, too, although the next round has to drop it.
+        segments_dropped: How many finished segments of existing queues the round dropped, or tried to drop in commits
+            that lost.
         rows_joined: How many runs of existing queues `visibility` lost by joins and removals (a set counts as its
             runs).
         lanes_compacted: In how many lanes files were joined. A lane may count twice, as a round joins files twice.
@@ -143,8 +141,7 @@ class Segment:
 
 
 class Upkeep:
-    """Rounds of upkeep. A round is safe beside every verb and beside other rounds, however long the round pauses
-    between two steps.
+    """Rounds of upkeep. A round is safe beside every verb and beside other rounds.
 
     A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
     may therefore read the tables at different versions, as long as it misses no message and no record:
@@ -248,8 +245,7 @@ class Upkeep:
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy a queue (see Tidying.tidy) and return how many runs were saved.
 
-        If the queue's time is too far ahead of the clock, log a warning and skip the queue. The error about this queue
-        must not keep the round from the other queues.
+        If the queue's time is too far ahead of the clock, log a warning and skip the queue.
         """
         try:
             return tidying.tidy(queue, rows, listing)
@@ -268,10 +264,9 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once all their messages are final.
 
-        An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
-        tell which messages the segment once had. A segment of a FIFO queue stays while deduplication still reads it, by
-        the clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`. A
-        segment also stays if the log does not show the age of one of its files.
+        An open segment stays while its sender may still append to it. A segment of a FIFO queue stays while
+        deduplication still reads it, by the clock of any driver. A segment of a queue that is not in `queues` stays
+        unless the queue is `forgotten`. A segment also stays if the log does not show the age of one of its files.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew

@@ -26,7 +26,7 @@ _REPLACED_EXPRESSIONS = {
 
 
 def _ones(word: str) -> str:
-    """Return SQL that counts the set bits of a word of 64 bits. It counts each half by itself, so nothing overflows."""
+    """Return SQL that counts the set bits of a word of 64 bits, each half by itself, so nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
