@@ -16,8 +16,8 @@ once, which is safe.
 
 **Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
 pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
-error, and tried again, too: somebody may repair the ledger meanwhile. The ledger's other errors are logged as warnings,
-and an unexpected exception as an error with its traceback.
+error. It is tried again, too: somebody may repair the ledger. The ledger's other errors are logged as warnings, and an
+unexpected exception as an error with its traceback.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.

@@ -1,8 +1,8 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
 On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done (it
-failed, is retried later, or is rejected), the messages of its group that come after it are given back. This includes
-messages of the same claim that are read later. In this module, the groups of such messages are the given-back groups.
+failed, is retried later, or is rejected), the later messages of its group are given back. This includes messages of the
+same claim that are read later. In this module, the groups of such messages are the given-back groups.
 
 If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`).
 """

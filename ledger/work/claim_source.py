@@ -96,7 +96,7 @@ class ClaimSource:
 
         Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
         their deadline is within the visibility timeout. On a FIFO queue, visible messages do not count if nothing has
-        changed since the receive began: the receive did not get them, so hidden messages of their groups block them.
+        changed since the receive began: hidden messages of their groups block them.
 
         Guarantees:
             False describes one state of the queue at one instant. If a commit changes messages of the ledger between

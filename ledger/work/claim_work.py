@@ -288,8 +288,8 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can make the JVM or Python run out of memory, so the receive counts after the end of the JVM and
-        # after MemoryError. Other errors are no message's fault.
+        # A message can exhaust the memory, so the receive counts after the end of the JVM and after MemoryError. Other
+        # errors are no message's fault.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)

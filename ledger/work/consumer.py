@@ -173,8 +173,8 @@ class Consumer:
     def _feed(self) -> None:
         """Read messages for the handlers, while few messages wait and memory has room (or see `_must_read_more`)."""
         for claim in self._in_hand:
-            # While waiting messages are shuffled, read as many as memory holds: each message of the claim must have the
-            # same chance to come next.
+            # While waiting messages are shuffled, read as many as memory holds: each message must have the same chance
+            # to come next.
             while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
                 room = self._options.max_bytes - self._bytes_held()
                 if room <= 0 and not self._must_read_more():

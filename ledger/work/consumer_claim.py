@@ -60,8 +60,8 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: If a queue has a MaximumVisibilityTimeout, a message that is given back is hidden for at most the time that its
-#: receipt may still hold it (V7), less this many seconds. The margin is for a store that reads the clock later.
+#: V7: a message that is given back is hidden for at most the time that its receipt may still hold it, less this many
+#: seconds. The margin is for a store that reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
 
@@ -148,7 +148,7 @@ class ClaimInHand:
         Raises:
             EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
             LeaseLost: Rows were not written: others hold or ended some of their messages, or another holder of the same
-                receipt wrote rows for these messages first. Earlier commits of the same settlement stay.
+                receipt wrote these rows first. Earlier commits of the same settlement stay.
         """
         ripe = self.ripe(withheld)
         if not ripe:

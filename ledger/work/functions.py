@@ -152,9 +152,9 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
     with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
-    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, for a column that
-    the schema does not name, and for a tuple of another length than the schema's. A column that a dict or a Row lacks
-    is null.
+    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, and for a column
+    that the schema does not name. It also raises TypeError for a tuple of another length than the schema's. A column
+    that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()

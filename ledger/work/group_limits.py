@@ -6,8 +6,8 @@ for messages of the group (`ClosedGroups`). In this module a call is a HandlerCa
 A limit holds for all processes of one machine that share a folder, which has the limit's state. In this module the turn
 of a message is the instant at which its group's rate allows the message.
 
-- A slot is a file. A call holds the lock (flock) of one slot of each group that it has messages of and whose limit has
-  a `concurrency`. The kernel releases the lock when the process ends in any way, so a killed process keeps no slot.
+- A slot is a file. A call holds the lock (flock) of one slot of each of its messages' groups whose limit has a
+  `concurrency`. A killed process keeps no slot: the kernel releases the lock.
 - A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
   message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
   up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
@@ -187,8 +187,7 @@ class GroupLimits:
     def refuse_slot(self, group: str, most: int) -> RetryLater:
         """Return how to give back a message that got no slot.
 
-        The more messages of its group were given back in this way since the last slot of the group, the longer the
-        message is hidden.
+        The more messages of the group were given back since its last slot, the longer the message is hidden.
         """
         with self._lock:
             self._refused[group] += 1
@@ -253,8 +252,7 @@ class CallPermits:
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # A message that was put aside gets twice the patience: it may be asked about a moment too early, or another
-        # message may have taken its turn.
+        # A message that was put aside gets twice the patience: another message may have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -284,8 +282,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # If the file is new, or the first writer was killed before it had written, the file holds no instants, and a
-        # burst may come.
+        # A new file, or one whose first writer was killed, holds no instants, and a burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self

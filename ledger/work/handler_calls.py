@@ -5,8 +5,8 @@ handler raises for a batch, it gets the batch again in halves, until each messag
 if the handler returns neither None nor one answer for each message. If the handler raises RetryLater or Reject, this is
 the outcome of each message of the batch.
 
-On a FIFO queue, the messages that come after a message of their group that is not done get the verdict BEHIND, and are
-given back. An answer for such a message is dropped.
+On a FIFO queue, if a message is not done, the later messages of its group get the verdict BEHIND, and are given back.
+An answer for such a message is dropped.
 """
 
 from __future__ import annotations

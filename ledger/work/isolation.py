@@ -11,7 +11,7 @@ these rules:
   everything fails.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
   before. With fewer than LEAST_WITNESSES witnesses, the search does not end early. For an error of the surroundings (a
-  missing module, no connection) every message is a witness, and the number of witnesses does not matter.
+  missing module, no connection) every message is a witness, however few there are.
 
 The failures of several claims of one worker count together: see `Evidence`.
 """

@@ -40,8 +40,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
     A commit to many lanes conflicts with every commit to one of them. If no single lane can fill the claim, each
-    LOSSES_TO_HALVE of the `losses` (the receive's lost commits) therefore halve the number of lanes to try. `available`
-    has the number of messages by lane. `maximum` None: the claim may have all messages.
+    LOSSES_TO_HALVE of the `losses` (lost commits) therefore halve the lanes to try. `available` has the number of
+    messages by lane. `maximum` None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)

@@ -127,8 +127,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Usually only messages behind the known rows are read. All messages are read anew if no rows are known, or if the
-        listing has less than half as many messages: upkeep dropped the others.
+        Usually only messages behind the known rows are read. All messages are read if no rows are known, or if the
+        listing has less than half as many messages.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))

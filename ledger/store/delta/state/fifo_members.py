@@ -121,13 +121,13 @@ class Members:
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        A group is free if the decision knows all of its messages, and none of them is recorded, delayed, expired or
-        newer than the index. The index keeps one order for all free groups. The first `most` free groups are enough:
-        every later free group has at least `most` messages before it. All groups that are not free are included, too,
-        except groups with no message left.
+        A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
+        the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
+        free group has at least `most` messages before it. All groups that are not free are included, too, except groups
+        with no message left.
 
-        Return all messages if there is no index, if `most` is at least the number of groups, or if the messages are not
-        in the order of their send instants.
+        Return all messages if there is no index, or if `most` is at least the number of groups. Return all also if the
+        messages are not in the order of their send instants.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:

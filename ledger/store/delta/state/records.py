@@ -1,8 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-If there are many rows, their distinct records stay in columns. These are the stored records: mostly only those in use
-are read as objects, and questions about all records are answered from the columns. If there are few rows, all their
-records are read as objects at once, because finding the distinct rows would cost more.
+If there are many rows, their distinct records stay in columns. These are the stored records. Mostly only those in use
+are read as objects. Questions about all records are answered from the columns. If there are few rows, all their records
+are read as objects at once.
 """
 
 from __future__ import annotations

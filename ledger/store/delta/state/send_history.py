@@ -100,8 +100,8 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock by slot: for each, the number of sends before it, and the instant that
-    it noted."""
+    """Return the last repairs of a queue's clock: for each slot, the number of sends before the repair, and the instant
+    that it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))

@@ -48,7 +48,7 @@ NEAR = 86_400
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    If the clock is not confirmed, upkeep moves the time of a queue's lanes by the instant `at`, and not by the clock.
+    If the clock is not confirmed, upkeep takes the instant `at` for the time of a queue's lanes.
     """
 
     at: int | None
@@ -69,7 +69,7 @@ UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 class _Mark(NamedTuple):
     """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
-    versions of WITNESSES at that instant."""
+    versions of WITNESSES."""
 
     at: int
     passed: int

@@ -1,25 +1,23 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
 A lane's time is the instant of its last commit, and no verb sets it back. After a commit by a clock that is ahead by
-more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree until these clocks have caught up. A repair
-makes one commit to `visibility` for each queue that has wrong times. The commit sets the time of each lane that is
-ahead to now (in a FIFO queue perhaps a little later, see `_Order`). Every event that such a lane records in the future
-becomes an event of now. A hold that began in the future begins now, and lasts as long as it would have. A deadline too
-far away for any hold by a right clock moves back by as much as the lane's time does (see `instants.put_back`). Message
-rows never change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has
-come.
+more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree for a while. A repair makes one commit to
+`visibility` for each queue that has wrong times. The commit sets the time of each lane that is ahead to now (in a FIFO
+queue perhaps a little later, see `_Order`). Every event that such a lane records in the future becomes an event of now.
+A hold that began in the future begins now, and lasts as long as it would have. A deadline too far away for any hold
+moves back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the
+wrong clock sent keeps its instant, and becomes visible when that instant has come.
 
 The wrong clock may also have changed the queue itself, or its message move tasks: further commits put these right. If a
 user sets a longer MessageRetentionPeriod, the queue records which messages had expired until then. By a clock that is
-ahead, the queue records too many messages as expired, even messages that are sent later. The repair then records anew
-which messages have expired, by the current period (`QueueRecord.put_back`).
+ahead, the queue records too many messages as expired. The repair then records anew which messages have expired
+(`QueueRecord.put_back`).
 
 No send to a FIFO queue may have an earlier instant than the send before it. The last send may therefore be too far
 ahead for right clocks. Then the commit to `visibility` also records an arrival for the messages that were sent ahead:
 about now (see `_Order`). Another commit, to `messages`, notes that the instants of all earlier sends do not count
-(`state.send_history`). That commit counts as a send. If a send is committed between the two commits, the repair decides
-again. If a send was decided earlier and is committed later, the send decides again. As a result, each message precedes
-the next one, by number and by arrival.
+(`state.send_history`). That commit counts as a send, so a send at the same time and the repair conflict. As a result,
+each message precedes the next one, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ class ClockRepair:
 
     Attributes:
         queue: The queue's name.
-        ahead: By how many seconds the latest wrong time was ahead: of a lane, of a last send that made sends refused,
-            of the queue itself, or of a task.
+        ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue itself, or a
+            task.
         lanes: How many lanes were ahead.
         messages: The number of messages in these lanes whose records change. A new arrival alone (see `_Order`) does
             not count.
@@ -199,10 +197,10 @@ class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future.
 
     The new arrivals are now, or a little later: none is before an earlier arrival, and their order stays the same.
-    Messages of one arrival are in the order of their send instants. If the instants have another order than the numbers
-    (two wrong clocks sent the messages), the arrivals of these messages are a millisecond apart. Messages that were
-    moved to the queue between two sends get an arrival between those of the sends. If the arrivals would spread too
-    far, some share an instant (see the bound in `of`).
+    Messages of one arrival are in the order of their send instants. If the instants have another order than the
+    numbers, the arrivals of these messages are a millisecond apart. Messages that were moved to the queue between two
+    sends get an arrival between those of the sends. If the arrivals would spread too far, some share an instant (see
+    the bound in `of`).
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,

@@ -38,7 +38,7 @@ class Copies:
         """Return the progress of a copy (see Store.copy_progress).
 
         The number of parts is read first. If another process commits a part before the marks are read, the returned
-        number is too small, and `add` refuses a part that follows from this number.
+        number is too small, and `add` refuses the next part.
         """
         parts = self._version(copies.application(key))
         if parts is None:

@@ -43,8 +43,7 @@ def refused(error: LedgerError) -> RequestGrant:
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages may share one place, and a verb on one of these messages would change the others,
-    too.
+    In such a segment several messages may share one place. A verb on one of them would change the others, too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)

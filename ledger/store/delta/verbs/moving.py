@@ -112,7 +112,7 @@ def move(
     here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
 
     The lane in `target` follows from the lane that the segment was first sent to. A segment therefore has one lane in
-    each queue, and two moves of its messages to one queue change the same head row.
+    each queue. Two moves of its messages to one queue change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
     # Note the receipts that expired on these messages: after the move, no record of the queue shows that.
@@ -138,8 +138,8 @@ def move(
 class Redriver:
     """D2: the verb `redrive` of a store.
 
-    The verb moves visible messages of a dead-letter queue back to the queues that they came from, or to a named queue,
-    in one commit. One redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
+    The verb moves visible messages back to the queues that they came from, or to a named queue, in one commit. One
+    redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
     """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:

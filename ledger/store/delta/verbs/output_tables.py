@@ -104,8 +104,7 @@ class OutputTables:
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
 
-        Do not ask a table that recently took longer than WAIT_SECONDS and gave no answer: raise the last error of this
-        table again.
+        If a table recently took longer than WAIT_SECONDS and gave no answer, do not ask it: raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()

@@ -259,8 +259,8 @@ class Outputs:
         """Ask the tables about the writes of messages that a restore under a receipt makes visible.
 
         A write that is not in is fenced off by a commit to its table. No error is raised for a table that is gone, or
-        in whose place another table lies: by the restore, the owner has decided about its messages. Raises
-        OutputUnreadable for any other table that does not answer.
+        in whose place another table lies: the owner's restore decides about its messages. Raises OutputUnreadable for
+        any other table that does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}

@@ -112,8 +112,8 @@ class Receiver:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request that asks for fewer messages than its attempt holds is refused, and must not fence off a write of
-        # these messages.
+        # A request for fewer messages than its attempt holds is refused, and must not fence off a write of these
+        # messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}

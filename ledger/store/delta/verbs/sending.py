@@ -181,14 +181,14 @@ class Sender:
     ) -> tuple[dict[Key, StoredSend], int]:
         """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
 
-        Return also the instant of this send. This instant is not before that of any earlier send that counts: a clock
-        repair sets sends aside, which then do not count (see `state.send_history`). Raises ClocksDisagree.
+        Return also the instant of this send. This instant is not before that of any earlier send that counts (see
+        `state.send_history`). Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again: if this process was stopped before it read the rows, these may have later sends than the
-        # first reading of the clock.
+        # Read the clock again: if this process was stopped meanwhile, the rows may have later sends than the first
+        # reading.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)

@@ -1,12 +1,12 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process makes a shared commit for a queue, other threads' calls that could share a commit for this
-queue wait. The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to
-another writer halves this number of others.
+While one thread makes a shared commit for a queue, other threads' calls that could share a commit for this queue wait.
+The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer
+halves this number of others.
 
-The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
+The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Their changes
 become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
-commits. All verbs of a commit wait at the same time, so any order of them is correct.
+commits.
 
 Verbs of one kind are decided in one step if the result is the same, because that costs less. Each verb has its own
 answer, or its own error. If the commit loses or fails, all its verbs lose or fail.
@@ -177,8 +177,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        If the verb raises no error, but the ledger was replaced since the queue was looked up, and the new ledger lacks
-        the queue, the context raises QueueDoesNotExist.
+        After the verb, the context raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger
+        lacks the queue.
         """
         yield
         generation = self._tables.generation()
@@ -343,8 +343,8 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether a decision can join the commit: no earlier decision of the commit grants one of the same
-        messages under another receipt."""
+        """Tell whether a decision can join the commit: no earlier decision grants one of the same messages under
+        another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 

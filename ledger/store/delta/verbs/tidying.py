@@ -54,8 +54,8 @@ class Tidying:
     """The changes that one round of upkeep makes to records.
 
     Deletions before the instant `before` lose their receipts (NEVER: none do). If the clock is not confirmed (see
-    `ages`), `tidy` and `repair` use the instant `not_beyond` instead of the clock (None: the clock is confirmed).
-    `repair`, `forget` and `tidy` remove no rows in a generation after `generation`: they raise LogReplaced.
+    `ages`), `tidy` and `repair` use the instant `not_beyond` in its place (None: the clock is confirmed). `repair`,
+    `forget` and `tidy` remove no rows in a generation after `generation`: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -179,8 +179,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether the queue's note of what has expired is not too far in the future, so that the round may use
-        it."""
+        """Tell whether the queue's note of what has expired is not too far in the future."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:

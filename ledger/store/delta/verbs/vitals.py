@@ -62,8 +62,7 @@ class Vitals:
 
     Attributes:
         disk: The room that the tables take.
-        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored, because
-            upkeep has not taken the receipt from their records yet.
+        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored.
         oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
         oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.

@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
-versions of `messages` and `queues` at that time. (It notes nothing if these cannot be read.) A view of the past reads
-each table as of the version that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on. It also notes the
+newest versions of `messages` and `queues`, if they can be read. A view of the past reads each table as of the version
+that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
     commit to `visibility` notes.
 
-    If `then` is the ledger's own commit and notes no version, because its writer could not read one, the timestamps of
-    the commits decide within the same bounds. Several machines may have written these timestamps by their own clocks.
+    If `then` is the ledger's own commit and notes no version, the timestamps of the commits decide within the same
+    bounds. Several machines may have written these timestamps by their own clocks.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
