@@ -206,8 +206,7 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # Messages with the verdict `dead_letter` are released, too. The next receive moves them to the
-                # dead-letter queue.
+                # Messages with the verdict `dead_letter` are released, too: the next receive moves them.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -223,7 +222,7 @@ class ClaimWork:
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
         """Append failed messages to the table of failures.
 
-        Leave out the messages that this object has appended before: a part of the claim may be tried again.
+        Leave out the messages that this object has appended before.
         """
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):

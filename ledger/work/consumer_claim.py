@@ -6,10 +6,9 @@ commit without rows, and in a `claim.write` with rows.
 
 Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
 
-If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. The
-consumer writes all other rows, perhaps by several `claim.write`. The messages of the refused rows count as messages
-that no retry can help. If the table refuses everything alike, the search ends with EverythingFails (see `isolation`),
-and so does the consumer.
+If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. It
+writes all other rows. The messages of the refused rows count as messages that no retry can help. If the table refuses
+everything alike, the search ends with EverythingFails (see `isolation`), and so does the consumer.
 
 `FirstRows` compares the first rows with the table's columns. If the rows of LEAST_WITNESSES messages do not fit, the
 consumer ends early.
@@ -129,9 +128,9 @@ class ClaimInHand:
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
         """Tell whether it is time to settle the pending outcomes, except the `withheld`.
 
-        `withheld`: failures of which it is not known yet whether the message or the handler is bad (see
-        `handler_evidence`). `is_full`: the pending rows of all claims cost `flush_cost`. Or the bodies in memory have
-        reached `max_bytes`, and no message waits for a handler.
+        `withheld`: failures that may be the handler's fault (see `handler_evidence`). `is_full`: the pending rows of
+        all claims cost `flush_cost`. Or the bodies in memory have reached `max_bytes`, and no message waits for a
+        handler.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -231,7 +230,7 @@ class ClaimInHand:
                 raise
             first = error
         by_id = {one.message.message_id: one for one in done}
-        # Take the messages of `done` from the claim's runs, which have the receive counts.
+        # Take the messages of `done` from the claim's runs, with the receive counts.
         runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
@@ -403,8 +402,7 @@ def _size_of(message: Message) -> int:
 def columns_asked_by(options: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
-    If the table lacks a column that `schema` does not declare, the values that are written first decide its type. Later
-    values may make a column of numbers wider.
+    If the table lacks a column that `schema` does not declare, the values that are written first decide its type.
     """
     return replace(columns_asked(options.schema), by_chance=True)
 
@@ -425,8 +423,7 @@ def _refused(one: Handled, error: RowError) -> Handled:
 def _error_of_rows(error: Exception) -> RowError:
     """Return the error of refused rows.
 
-    If the error is an OutputNotWritten without a cause, take only its reason. Its full text also says that the claim is
-    held.
+    If the error is an OutputNotWritten without a cause, take only its reason.
     """
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
@@ -488,8 +485,8 @@ class FirstRows:
         """Compare the rows of some messages with the table's columns.
 
         Raises:
-            OutputNotWritten: The table has no columns for the rows of LEAST_WITNESSES messages that were received for
-                the first time, and no rows have fitted before. The rows of further calls would probably not fit either.
+            OutputNotWritten: No rows have fitted yet, and the rows of LEAST_WITNESSES messages that were received for
+                the first time do not.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

@@ -108,8 +108,7 @@ class ConsumerProcesses:
                         self._has_sent_end = True
                         self._tell_all((END,))
             except BaseException:
-                # A second signal came, or a pipe or the start of a child failed. A child that gets END twice gives back
-                # all messages at once.
+                # A child that gets END twice gives back all messages at once.
                 for _ in range(1 if self._has_sent_end else 2):
                     self._tell_all((END,))
                 self._has_sent_end = True

@@ -10,13 +10,13 @@ of a message is the instant at which its group's rate allows the message.
   `concurrency`. A killed process keeps no slot: the kernel releases the lock.
 - A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
   message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
-  up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
-  rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
+  up to BURST_SECONDS, less the time of one message. So in T seconds a group gets at most rate * (T + BURST_SECONDS)
+  messages, or rate * T + 1 if that is more.
 - A message whose turn comes within PATIENCE_SECONDS is put aside: it waits in memory, and stays held. At its turn the
-  limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
+  limit is asked again (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
-  longer, up to LONGEST_SECONDS, and the messages come back one after the other.
+  longer, up to LONGEST_SECONDS.
 - A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
   messages of its group are put aside already.
 """
@@ -162,7 +162,7 @@ class GroupLimits:
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return the CallPermits of one call. The caller must call `end` on them when the call is over."""
+        """Return the CallPermits of one call. Call `end` on them when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
@@ -200,8 +200,7 @@ class GroupLimits:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group. So `due` counts as at most a burst ahead, or the time
-            # of one message if that is longer.
+            # A clock that was set back must not stop the group, so `due` is bounded.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -297,7 +296,7 @@ class _Instants:
 def _unlock(descriptor: int) -> None:
     """Release the lock of a file, and close the file.
 
-    To close it is not enough: a process that was forked meanwhile has the file open, too, and would keep the lock.
+    To close it is not enough: a forked process that has the file open would keep the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)

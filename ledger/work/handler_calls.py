@@ -304,8 +304,7 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # If `abandon` cancelled this task, raise the error again. Otherwise somebody else cancelled
-                        # what the handler awaited, and the handler has failed.
+                        # If `abandon` cancelled this task, raise the error again. Otherwise the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")

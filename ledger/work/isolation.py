@@ -107,7 +107,7 @@ class Isolation:
         if first is not None:
             self._search(halves[0], first)
         # If the first half succeeded, `error` came from the second half, which is not tried again as a whole. A single
-        # message is tried again, so that it is blamed only for its own error.
+        # message is tried again.
         second = error if first is None and halves[1].count > 1 else self._try(halves[1])
         if second is not None:
             self._search(halves[1], second)
@@ -162,6 +162,6 @@ class Isolation:
 def _drawn(places: Sequence[int], most: int) -> list[int]:
     """Return some of the places, drawn at random.
 
-    A fixed choice might draw only culprits, each time that the claim's messages come again.
+    A fixed choice might draw only culprits, again and again.
     """
     return random.sample(places, min(most, len(places)))

@@ -21,8 +21,8 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
     one message. For other queues, these are all visible messages, in the order of the runs' `sent_at` (see `FileRuns`).
-    With `most`, the result for a FIFO queue may leave out groups. It still has the first `most` messages, and all
-    messages that become dead letters.
+    With `most`, the result for a FIFO queue may leave out groups, but has the first `most` messages, and all messages
+    that become dead letters.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -110,7 +110,7 @@ class Deal:
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # This is not the first claim. Move more runs, so that the next claims need not search all later runs again.
+            # This is not the first claim: move more runs for the next claims.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later

@@ -63,8 +63,7 @@ class Groups:
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
             members = members.of_first(lanes, pieces, state, most)
-        # A segment that this decision does not know has the number UNKNOWN. A dead letter's segment is registered under
-        # its lane in this queue.
+        # A segment that this decision does not know has the number UNKNOWN.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")

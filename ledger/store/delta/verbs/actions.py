@@ -123,12 +123,11 @@ class Applier:
             if len(contradicted):
                 pieces = wish.change.parted(contradicted)[0].cut(named.first, named.last)
                 named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
-            # Look outcomes up by number, in one step for all runs: a call may have as many runs as messages.
+            # Look outcomes up by number, in one step for all runs.
             number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
-                # A message without a record was never received, or was deleted so long ago that upkeep dropped its
-                # segment.
+                # A message without a record was never received, or upkeep dropped its segment.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
@@ -173,8 +172,8 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
-    # Give each reason a mark of its own (see `visibility.change`), as in a call that releases for several reasons. A
-    # mark changes the deadline by milliseconds, and the views find a reason by the deadline.
+    # Give each reason a mark of its own (see `visibility.change`). A mark changes the deadline by milliseconds, and the
+    # views find a reason by the deadline.
     marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:

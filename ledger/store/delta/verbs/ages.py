@@ -4,8 +4,7 @@ A clock that is days ahead makes every message look old, and messages that upkee
 drops messages for their age only after two looks at the clock. The looks are at least `mark_seconds` apart (a setting;
 0: one look is enough). The wall clock and, where it can be compared, the passing time must show that this time is over:
 
-- A process that has had the ledger open for that long, without a step of its clock, needs nothing else. Its opening, or
-  the last step, was the first look.
+- A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
   instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
   mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
@@ -57,8 +56,7 @@ class JudgedAges(NamedTuple):
     def is_near(self, now: int) -> bool:
         """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
-        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
-        than the 7 days for which a new ledger keeps files.
+        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -155,7 +153,7 @@ class Ages:
         try:
             return None if content is None else _Mark(**json.loads(content))
         except (TypeError, ValueError):
-            # A later release may mark in another way. A mark that this release cannot read confirms nothing.
+            # A mark that this release cannot read confirms nothing.
             return None
 
     def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:

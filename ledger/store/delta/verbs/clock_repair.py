@@ -106,7 +106,7 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store the task first. If that process has a wrong clock, the next repair finds the task.
+        # Another process may store the task first.
         store.put_task(move_task.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
@@ -177,8 +177,7 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Count up lanes without other changes, too. That sets their times, and a verb that decided by the old time
-            # of such a lane must decide again.
+            # Count up lanes without other changes, too: this sets their times.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
@@ -224,8 +223,8 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind. If
-        # that spread has fewer milliseconds than there are arrivals, some share an instant.
+        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind.
+        # Some arrivals may then share an instant.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -251,8 +250,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
     """Return the messages of a FIFO queue that were sent ahead, as runs with the codes of their new records.
 
-    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it:
-    an earlier repair put it right, or the message was moved.
+    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it.
     """
 
     def right_code(at: int, record: Record) -> int:

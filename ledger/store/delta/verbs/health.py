@@ -145,7 +145,7 @@ def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | N
     """Return the age, in seconds, of the first commit of a verb to `visibility` that upkeep has not gone over and
     `receipts` does not have.
 
-    The table `receipts` counts because `Ledger.fill_receipts` copies commits, too.
+    `Ledger.fill_receipts` may have copied commits without upkeep.
     """
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
@@ -178,7 +178,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # No verb works on an altered table, so no verb compares the time.
+            # No verb works on an altered table.
             return {}
     return problems
 

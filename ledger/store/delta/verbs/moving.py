@@ -1,7 +1,6 @@
 """Moves between queues: dead letters (D1) and redrives (D2), without copying a body.
 
-After a move, the counts of the new queue include the message, and those of the old queue do not. A rejection moves
-messages to the dead-letter queue at once, however few times they were received.
+A rejection moves messages to the dead-letter queue at once, however few times they were received.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class Rejecter:
 
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # Leave out the queue itself: it may be its own dead-letter queue (M4). A receive that shares the commit
-            # needs it among the targets.
+            # Leave out the queue itself: it may be its own dead-letter queue (M4).
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)

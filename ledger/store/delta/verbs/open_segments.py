@@ -16,8 +16,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten. (Later
-#: the limit may be higher, see `_let_go`.)
+#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten (see
+#: `_let_go`).
 FEW_OPEN = 64
 
 
@@ -84,8 +84,7 @@ class OpenSegments:
     def _let_go(self, now: int) -> None:
         """Forget segments that are too old to append to.
 
-        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left. A
-        segment that another thread gives back meanwhile may be forgotten, too.
+        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}

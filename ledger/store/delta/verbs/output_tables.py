@@ -139,7 +139,7 @@ class OutputTables:
             raise OutputUnreadable(table, str(error)) from error
         spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
-            # delta-rs does not support every feature of tables that Spark writes, so Spark is tried too.
+            # delta-rs does not support every feature of Spark's tables, so Spark is tried, too.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
         if scheme in S3:
             return self._engines_on_s3(table, spark)
@@ -169,11 +169,11 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # Make the rows (or the fence) survive a power cut before this process records what became of the messages.
+            # Make the rows (or the fence) durable before this process records what became of the messages.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):
-            # The rows may be in the earlier table. It may come back, say, with a disk that is not mounted now.
+            # The rows may be in the earlier table, which may come back, say, with a disk that is not mounted now.
             raise OutputUnreadable(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )

@@ -65,8 +65,8 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove that
-            # table's files.
+            # Refuse an output folder that contains a table of the ledger, too: a VACUUM would remove that table's
+            # files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")

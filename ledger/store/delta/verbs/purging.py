@@ -82,7 +82,7 @@ class Purger:
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
         """Delete the messages that were sent more than `older_than` milliseconds before now, and return how many.
 
-        All tries use the instant of the call: a purge that waits does not delete more messages than the caller meant.
+        All tries use the instant of the call.
         """
         border = clock() - older_than - 1
 

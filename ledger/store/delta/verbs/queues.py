@@ -63,8 +63,7 @@ class Queues:
     def get(self, name: str) -> QueueRecord:
         """Return the queue of this name.
 
-        Raises QueueDoesNotExist. Raises LedgerTooNew if a newer release has set an attribute to a value that this
-        release does not know.
+        Raises QueueDoesNotExist. Raises LedgerTooNew if an attribute has a value that this release does not know.
         """
         queues_by_name = self._all()
         if name not in queues_by_name:
@@ -129,8 +128,7 @@ class Queues:
         messages to the queue, and commits after one of these commits, loses and decides again. Messages that arrive
         during the deletion are deleted with the queue.
 
-        If this process ends between the removal and the last commit, verbs that decided before the first commit still
-        conflict. Upkeep finds the lanes and completes the deletion (`Tidying.forget`).
+        If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -166,8 +164,8 @@ class Queues:
         """Replace the rows of those `queues` that still exist, by id, with the records that `change` returns, in one
         commit.
 
-        `change` gets a queue, all queues, and the present instant. If the commit loses to another commit, `change` is
-        called again with the newer rows. Returns the new records of those queues.
+        `change` gets a queue, all queues, and the present instant. If the commit loses, `change` is called again with
+        the newer rows. Returns the new records of those queues.
         """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
@@ -185,7 +183,7 @@ class Queues:
         """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
         The search goes back `interval` seconds or more, as far as the log reaches. Returns None if it finds no
-        deletion, or if a clock that was ahead dated the deletion.
+        deletion, or one that a clock ahead dated.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS

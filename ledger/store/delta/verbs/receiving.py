@@ -1,8 +1,8 @@
 """The verb `receive`: one MERGE that grants messages to receipts.
 
 Each request gets a new receipt, unless its attempt id already holds messages: then the request gets these messages
-again. The same MERGE also moves messages that were received too often to the dead-letter queue, unless all requests get
-earlier messages again.
+again. Unless all requests get earlier messages again, the same MERGE moves messages that were received too often to the
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Receiver:
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses or more.
 
-        After so many losses a receive takes messages of some lanes only. If the receives are then decided one by one,
-        the later ones find the messages of the other lanes.
+        After so many losses a receive takes messages of some lanes only. Decided one by one, the later receives find
+        the messages of the other lanes.
         """
         if losses >= LOSSES_TO_HALVE:
             return None

@@ -106,8 +106,7 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return replace(kept[1], versions=versions)
             record = self._record(versions)
-            # If a commit to the record's table came between these reads, the record and the versions do not belong
-            # together: read again.
+            # If a commit to the record's table came between these reads, read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -221,7 +220,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # The verb's commit has landed: a failed look at upkeep's record must not make the verb fail.
+            # A failed look at upkeep's record must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._asked_again_at = commits + COMMITS_DUE

@@ -45,7 +45,7 @@ from ledger.store.protocol import QueueRecord, StoredSend
 #: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
 #: The number of appends after which an open segment's small files are joined. A join takes as long as about three
-#: sends. With 2,000 files a verb takes 40 ms longer. (Both were measured once, and the machine is not recorded.)
+#: sends. With 2,000 files a verb takes 40 ms longer. (The machine of both measurements is not recorded.)
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -210,7 +210,7 @@ class Sender:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
         If the append found one of its segments taken (`is_taken`), none of its segments is used again. After an error
-        none is used again either. After a commit the segments are given back only if an append can extend a segment of
+        none is used again, either. After a commit the segments are given back only if an append can extend a segment of
         this table (`extends_segments`).
         """
         tables = self._opened.tables

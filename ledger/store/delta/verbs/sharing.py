@@ -65,9 +65,9 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
     writers. An error that `decide` raises concerns this verb alone. Verbs may share a commit if their records of the
     queue are equal.
 
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
-    decides all of these verbs in one step, or returns None if the result could differ from decisions one after the
-    other. `asked` has the facts about this verb that `joint` needs.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. It decides
+    all of these verbs in one step, or returns None if the result could differ from decisions one by one. `asked` has
+    the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out, for the next commit. To be put off does not count as a loss.
+        #: Whether a commit that landed left this verb out, for the next commit. This is no loss.
         self.put_off = False
 
 
@@ -204,7 +204,7 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id does not share its append, which records the id.
+        """Send messages (see Sender.send). A send with an attempt id does not share its append.
 
         Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
         """
@@ -250,8 +250,7 @@ class SharedReads:
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return those messages of a grant that have rows, in the order of Store.read.
 
-        The messages of a small grant come from memory if this process still keeps all of them (see
-        `state.recent_messages`).
+        The messages of a small grant may come from memory (see `state.recent_messages`).
         """
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
@@ -278,7 +277,7 @@ def _is_small(entries: Sequence[Entry]) -> bool:
 
 class CommitDecisions:
     """The decisions of one commit, and the outcome of each verb. The lanes in `loaded` have the changes of all
-    decisions so far.
+    decisions.
 
     Attributes:
         names: The names of the verbs in the commit.
@@ -361,7 +360,7 @@ class CommitDecisions:
 
 
 def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
-    """Return the verbs in groups of one kind each. Groups are in the order of their first verbs."""
+    """Return the verbs in groups of one kind each."""
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
@@ -382,8 +381,8 @@ def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) 
     """Fail all waiting calls when the shared commit fails.
 
     The thread that commits, whose call is the first, raises the error. If the error is a LedgerError, each other call
-    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) nobody knows how far
-    the commit came: each of these calls gets StorageFailed with `unknown`.
+    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) each of these calls
+    gets StorageFailed with `unknown`.
     """
     try:
         yield

@@ -102,7 +102,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         try:
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # One cause may be a Spark task that was not stopped and still writes to the folder.
+            # One cause may be a Spark task that still writes to the folder.
             log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)

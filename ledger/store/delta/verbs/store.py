@@ -97,7 +97,7 @@ class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share the store.
 
     `outputs` are the output tables as the engine reaches them. `by_spark` reaches output tables through the user's
-    Spark session, because only Spark can read or commit to some tables.
+    Spark session.
     """
 
     def __init__(

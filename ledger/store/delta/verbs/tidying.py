@@ -140,7 +140,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows. A message that has a row is then listed, unless it was dropped.
+            # List the messages after reading the rows: a message that has a row is then listed, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -168,7 +168,7 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Judge by this round's instant, not by the lane's own time, which a clock that was ahead may have set.
+        # Judge by this round's instant, not by the lane's own time, which a clock ahead may have set.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0

@@ -31,8 +31,7 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: Turns a rule of DataFusion off. The rule confuses a field of a map with a column on both sides of a join, and then
-#: the query fails.
+#: Turns a rule of DataFusion off, which confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
@@ -79,8 +78,7 @@ class Queries:
             past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
             if past is not None:
                 raise past from refused
-            # To DataFusion, damaged bytes inside a file look like values that do not fit. Such errors name Arrow or
-            # Parquet.
+            # DataFusion's errors about damaged bytes inside a file name Arrow or Parquet.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
