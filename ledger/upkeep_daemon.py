@@ -16,8 +16,8 @@ once, which is safe.
 
 **Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
 pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
-error. It is tried again, too: somebody may repair the ledger. The ledger's other errors are logged as warnings, and an
-unexpected exception as an error with its traceback.
+error, and tried again like any other. The ledger's other errors are logged as warnings, and an unexpected exception as
+an error with its traceback.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.
@@ -132,7 +132,7 @@ class Upkeeper:
 
         Args:
             wait: Waits, and returns whether the loop must end.
-            is_ended: Returns whether the loop must end. It is called before each step of a round.
+            is_ended: Returns whether the loop must end; called before each step of a round.
             first: How many seconds to wait before the first look.
         """
         pause = first

@@ -1,7 +1,7 @@
 """The store in memory: the executable specification of the rules.
 
-The tests use this store as their oracle. It applies the rules message by message, and shares only the rules and the
-protocol with the Delta store. The store is one module, so that it can be read in one go.
+The tests use this store as their oracle. The store applies the rules message by message, and shares only the rules and
+the protocol with the Delta store.
 """
 
 from __future__ import annotations

@@ -587,11 +587,12 @@ class Store(Protocol):
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now. Raises PurgeQueueInProgress within the setting
-        purge_interval of the last purge, on queues with intervals (`Limits.has_intervals`).
+        M3: a FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
+        PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
+        (`Limits.has_intervals`).
 
-        With `older_than` (milliseconds) only delete messages that were sent longer before the call. Such a purge
-        forgets no deduplication id. It raises no PurgeQueueInProgress, and begins no interval.
+        With `older_than` (milliseconds) only delete messages that were sent more than this time before the call. Such a
+        purge forgets no deduplication id, raises no PurgeQueueInProgress, and begins no interval.
         """
 
     def contents(

@@ -238,7 +238,7 @@ class Backlog:
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The group's other messages are ready.
+                # The group waited for the removed message: its other messages are ready.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)

@@ -66,9 +66,9 @@ class ClaimWork:
     def run(self) -> Worked:
         """Work on the claim, acknowledge it, and return the counts.
 
-        If an error ends the work, the messages that are still held are given back at once, and the error is raised.
-        Their receive counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is given back or
-        raised: the counts tell how many messages were lost.
+        If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
+        receive of these messages counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is
+        given back or raised: the counts tell how many messages were lost.
         """
         claim = self._claim
         try:

@@ -1,13 +1,13 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
-these messages, and gives back the others, each with its reason. Usually all of this takes effect together: in one
-commit without rows, and in a `claim.write` with rows.
+A settlement ends the hold on messages that were handled. The consumer writes the rows of all messages that are done,
+acknowledges these messages, and gives back the others, each with its reason. Usually all of this takes effect together:
+in one commit without rows, and in a `claim.write` with rows.
 
 Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
 
-If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. It
-writes all other rows. The messages of the refused rows count as messages that no retry can help. If the table refuses
+If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. All
+other rows are written. The messages of the refused rows count as messages that no retry can help. If the table refuses
 everything alike, the search ends with EverythingFails (see `isolation`), and so does the consumer.
 
 `FirstRows` compares the first rows with the table's columns. If the rows of LEAST_WITNESSES messages do not fit, the

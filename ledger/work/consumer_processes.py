@@ -2,8 +2,8 @@
 
 The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
 each child with the parent. The child reports its counts, its log lines, the groups that its handler closed, and the
-exception that ended it. The parent passes closed groups on to the other children. It tells all children to end after a
-signal, or when one child has raised. If the parent has ended, its children drain.
+exception that ended it. The parent passes closed groups on to the other children. The parent tells all children to end
+after a signal, or when one child has raised. If the parent has ended, its children drain.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ of a message is the instant at which its group's rate allows the message.
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
   longer, up to LONGEST_SECONDS.
-- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
-  messages of its group are put aside already.
+- A message that gets no slot is put aside in the same way, or given back if it waited in vain or too many messages of
+  its group are put aside.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Isolation:
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
         self.culprits: list[Culprit] = []
-        #: The messages that were tried alone and raised, and a witness that succeeded. They are not tried again.
+        #: The messages that are not tried again: those that raised when they were tried alone, and a witness that
+        #: succeeded.
         self._alone = grant.runs.slice(0, 0)
         self._any_succeeded = self._judged = False
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     pass
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages, in seconds. With until="once" a receive does not wait.
+#: How long a receive waits for messages, in seconds (until="once": not at all).
 WAIT = 2.0
 
 

@@ -19,9 +19,9 @@ DESCRIPTION = "spark.job.description"
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
     """Mark the Spark jobs of the context by tags, and by a description that is put after the user's own description.
 
-    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. They are set on the session and on
-    the Spark context, because a job within another job loses the session's tags. With Spark Connect there are only the
-    session's tags, and no description.
+    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. The tags are set on the session and
+    on the Spark context, because a job within another job loses the session's tags. With Spark Connect there are only
+    the session's tags, and no description.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}

@@ -74,8 +74,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # Sort by arrival where needed. Messages that one move brought share an arrival, and may come from several
-        # queues, whose sequence numbers cannot be compared. They are in the order of their send instants.
+        # Sort by arrival where needed. Messages of one move share an arrival, and are in the order of their send
+        # instants: sequence numbers of several queues cannot be compared.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():

@@ -39,7 +39,7 @@ class Records:
     def __init__(self, rows: pa.Table) -> None:
         self._codes: dict[Record, int] = {}
         self._read: list[Record | None] = []
-        #: The stored records, which are read as objects on demand. They have the first codes.
+        #: The stored records, which are read as objects on demand, and have the first codes.
         self._stored = _NOTHING
         #: By receipt, the codes of the stored records; None until the first search.
         self._by_receipt: dict[str | None, list[int]] | None = None

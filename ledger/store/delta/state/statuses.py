@@ -45,8 +45,8 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
     Of segments that were sent to other queues, only messages count that have a record in this queue: they were moved
-    here. All messages of a piece are on the same side of `expired`: sent up to this instant, or later. They are also on
-    the same side of `now`: delayed or not.
+    here. All messages of a piece are on the same side of `expired` (sent up to this instant, or later) and of `now`
+    (delayed or not).
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)

@@ -6,10 +6,10 @@ drops messages for their age only after two looks at the clock. The looks are at
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
-  instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
-  mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
-  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark. Before the time
-  is over, a round keeps the mark and drops nothing for its age.
+  instant, and how long the machine had been running. Before the time is over, a round keeps the mark and drops nothing
+  for its age. A missing or refuted mark is made anew, and the round drops nothing for its age. A mark is refuted if it
+  is in the future, or if a commit since then has a much earlier instant. A mark is also refuted if the wall clock and
+  the passing time have drifted apart since then.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
@@ -56,7 +56,8 @@ class JudgedAges(NamedTuple):
     def is_near(self, now: int) -> bool:
         """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
-        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`.
+        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
+        than the 7 days for which a new ledger keeps files.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -102,7 +103,7 @@ class Ages:
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark. It must not confirm that clock if the clock is ahead again.
+                # A clock that was ahead made this mark: the mark must not confirm that clock later.
                 self._mark(now)
             return JudgedAges(now, is_confirmed=True)
         if mark is None:

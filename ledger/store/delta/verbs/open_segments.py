@@ -1,9 +1,9 @@
 """The open segments of one writer, and the last ordinal of each.
 
 An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
-therefore never append to one segment at once. If the commit raises an error, or the thread is interrupted, no append
-uses the segment again. The same is true if the append finds its segment extended by another writer. The same is true if
-the table's segments cannot be extended (see `Tables.extends_segments`).
+therefore never append to one segment at once. No append uses a segment again after an error or an interrupt of its
+append, or if another writer has extended the segment. Some tables' segments are never used again (see
+`Tables.extends_segments`).
 """
 
 from __future__ import annotations

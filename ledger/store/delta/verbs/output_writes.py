@@ -65,8 +65,8 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output folder that contains a table of the ledger, too: a VACUUM would remove that table's
-            # files.
+            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove
+            # that table's files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
@@ -313,7 +313,7 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
     """Return the plan that records, for each piece, what `rule` returns, if it returns a record.
 
-    The plan notes `event` about these messages (None: no event). Its answer is None.
+    The plan notes `event` about these messages (None: no event), and answers None.
     """
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)

@@ -4,9 +4,9 @@ While one thread makes a shared commit for a queue, other threads' calls that co
 The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer
 halves this number of others.
 
-The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Their changes
-become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
-commits.
+The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. The changes of
+all verbs become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between
+these commits.
 
 Verbs of one kind are decided in one step if the result is the same, because that costs less. Each verb has its own
 answer, or its own error. If the commit loses or fails, all its verbs lose or fail.
@@ -65,9 +65,9 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
     writers. An error that `decide` raises concerns this verb alone. Verbs may share a commit if their records of the
     queue are equal.
 
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. It decides
-    all of these verbs in one step, or returns None if the result could differ from decisions one by one. `asked` has
-    the facts about this verb that `joint` needs.
+    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
+    decides all of these verbs in one step, or returns None if the result could differ from decisions one by one.
+    `asked` has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -368,8 +368,7 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Tell whether two grants share a message under different receipts. (Two receives under one attempt id get the same
-    receipt.)"""
+    """Tell whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))

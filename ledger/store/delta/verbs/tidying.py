@@ -125,8 +125,8 @@ class Tidying:
         """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
         A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
-        about old deletions, and joins neighbours among these rows. It records as deleted the messages of which the
-        queue has noted that they expired, except those that are in flight or locked.
+        about old deletions, and joins neighbours among these rows. Messages that the queue has noted as expired are
+        recorded as deleted, except those in flight or locked.
 
         `rows` and `listing`, of any version, show which lanes are worth a commit.
         """

@@ -267,7 +267,7 @@ class Upkeep:
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
         times = [("first_sent_at", "min"), ("last_sent_at", "max")]
         segments: list[Segment] = []
-        # The log does not show the ages of files without statistics. Such files come from other programs.
+        # The log does not show the ages of files without statistics.
         ageless = set(files.filter(pc.is_null(files["last_sent_at"]))["segment"].to_pylist())
         for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]

@@ -1,7 +1,7 @@
 """Vital signs of a ledger: values that grow with its load, and signs that something hangs.
 
-A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. It reads files of
-`messages` only if the log does not show enough about them.
+A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. Files of
+`messages` are read only if the log does not show enough about them.
 """
 
 from __future__ import annotations

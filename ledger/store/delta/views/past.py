@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on. It also notes the
-newest versions of `messages` and `queues`, if they can be read. A view of the past reads each table as of the version
-that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on. The commit also
+notes the newest versions of `messages` and `queues`, if they can be read. A view of the past reads each table as of the
+version that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
     """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
 
-    The lost commit landed between the version that `then` was decided on and `then` itself. It may have noted newer
-    versions than the remaining commits note.
+    The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may have
+    noted newer versions than the remaining commits note.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)
