@@ -191,8 +191,8 @@ class Consumer:
     def _must_read_more(self) -> bool:
         """Tell whether to read more although memory is full.
 
-        The answer is yes if no message that was read waits for a handler or is with one, and no outcome can be settled.
-        Otherwise the consumer would wait for ever.
+        The answer is yes if the consumer would otherwise wait for ever: no message that was read waits for a handler or
+        is with one, and no outcome can be settled.
         """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False

@@ -485,8 +485,8 @@ class FirstRows:
         """Compare the rows of some messages with the table's columns.
 
         Raises:
-            OutputNotWritten: No rows have fitted yet, and the rows of LEAST_WITNESSES messages that were received for
-                the first time do not.
+            OutputNotWritten: No rows have fitted yet, and those of LEAST_WITNESSES messages that were received for the
+                first time do not fit.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

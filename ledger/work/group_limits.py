@@ -89,7 +89,7 @@ BURST_SECONDS = 1.0
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
-#: How many calls a second are assumed to end for each slot. By this estimate messages wait, or are hidden, for a slot.
+#: How many calls a second are assumed to end for each slot: the estimate by which messages wait for a slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 #: The reasons of messages that are given back because of their group's limits.

@@ -63,7 +63,7 @@ class Handled:
 
 
 class CallSteps:
-    """The messages of one HandlerCall, worked off step by step. The handler may be called several times for them.
+    """The messages of one HandlerCall. The handler may be called several times for them.
 
     `next` returns the handler's next argument: a message or a batch. `answered` and `raised` note what the handler did
     with the argument. The object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots

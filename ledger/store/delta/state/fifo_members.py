@@ -73,8 +73,7 @@ class Members:
     """Messages as arrays, in the order of their SequenceNumbers.
 
     `segment` has each message's index in `segments`, and `seq` its ordinal (its place in that segment). `group` has the
-    number of each message's group, which `names` finds by the group's name. `sent_at` and `available_at` are those of
-    each message.
+    number of each message's group, which `names` finds by the group's name.
     """
 
     segments: pa.Array

@@ -3,8 +3,8 @@
 The repair cuts a table back to its last whole version. A version is whole if all log entries after the newest intact
 checkpoint (or from version 0 on), up to this version, are readable. For every table but `messages`, the data files of
 the version must be whole, too. Each later entry is replaced by an entry of the same version that changes nothing and
-records the loss. Version numbers that were noted stay valid. The newest entry is replaced first and the oldest one
-last, so the next repair can continue a repair that was stopped.
+records the loss. Version numbers that users or other tables have noted stay valid. The newest entry is replaced first
+and the oldest one last, so the next repair can continue a repair that was stopped.
 
 Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
 Records in `visibility` of lost messages refer to nothing. If an acknowledgement is lost, the message is received again.

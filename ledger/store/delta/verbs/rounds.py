@@ -130,7 +130,7 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still has it. (`record` has given it back after a round that ended well.)
+        """Give the lease back if this process still has it.
 
         Raises StorageFailed.
         """

@@ -2,14 +2,14 @@
 
 While one thread makes a shared commit for a queue, other threads' calls that could share a commit for this queue wait.
 The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer
-halves this number of others.
+halves this number.
 
 The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. The changes of
 all verbs become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between
 these commits.
 
-Verbs of one kind are decided in one step if the result is the same, because that costs less. Each verb has its own
-answer, or its own error. If the commit loses or fails, all its verbs lose or fail.
+Verbs of one kind are decided in one step if the result is the same. Each verb has its own answer or error. If the
+commit loses or fails, all its verbs lose or fail.
 
 Small sends may share one append. Small reads of granted messages may share one read of the table.
 """
@@ -85,7 +85,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out, for the next commit. This is no loss.
+        #: Whether a commit that landed left this verb out, for the next commit.
         self.put_off = False
 
 
