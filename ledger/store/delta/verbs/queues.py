@@ -124,9 +124,9 @@ class Queues:
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
         """Remove the queue's row. Afterwards the messages in the queue belong to no queue, and upkeep drops them.
 
-        One commit before and one after the removal count up all lanes of the queue. A verb that decided to move
-        messages to the queue, and commits after one of these commits, loses and decides again. Messages that arrive
-        during the deletion are deleted with the queue.
+        One commit before and one after the removal count up all lanes of the queue. A verb that decided before one of
+        these commits to move messages to the queue, and commits after it, loses. Messages that arrive during the
+        deletion are deleted with the queue.
 
         If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
