@@ -3,22 +3,21 @@
 Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. If several
 processes look, one of them runs the round, and the others leave it to that one.
 
-**A look** reads the newest version numbers of three tables. On a local path the look tests for each table whether the
-next log file exists. On an object store it makes three requests, or more if there are new log files. The look reads the
-record of the last round again only if the table of the record (`tasks`) has a new version. `rules.upkeep` says when a
-round is due, and `store.delta.verbs.rounds` how the record and the lease work.
+**A look** reads the newest version numbers of three tables, and the record of the last round if it may have changed. On
+an object store a look makes three requests, or more if there are new log files. `rules.upkeep` says when a round is
+due, and `store.delta.verbs.rounds` how the record and the lease work.
 
 **One at a time.** An Upkeeper takes the upkeep lease, the right to run upkeep of this ledger, before a round.
 (`Ledger.upkeep` by itself takes no lease.) If another process holds the lease, the Upkeeper leaves the round to that
 process. A killed holder never gives the lease back. Therefore an Upkeeper that has seen the same lease held for
-LEASE_SECONDS takes the next lease. The Upkeeper measures these seconds by the machine's uptime, not by the wall clock.
-A process that looks only once, as cron's, sees no time pass. It takes the next lease if the held one is older than
-OLD_LEASE_SECONDS by the clocks. If the holder was only slow, two rounds run at once, which is safe.
+LEASE_SECONDS, by the machine's uptime, takes the next lease. A process that looks only once, as cron's, takes the next
+lease if the held one is older than OLD_LEASE_SECONDS by the clocks. If the holder was only slow, two rounds run at
+once, which is safe.
 
 **Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
 pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
-error. Even so, the round is tried again, because somebody may repair the ledger meanwhile. The ledger's other errors
-are logged as warnings, and an unexpected exception as an error with its traceback. No failed round ends the loop.
+error, and tried again like any other. The ledger's other errors are logged as warnings, and an unexpected exception as
+an error with its traceback.
 
 **The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
 the lease back, and returns.
@@ -61,8 +60,7 @@ LEASE_SECONDS = 900.0
 OLD_LEASE_SECONDS = 3_600.0
 #: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
 LONGEST_PAUSE = 3_600.0
-#: Each pause is up to this fraction longer or shorter, at random. Processes that started together therefore do not look
-#: at the same time.
+#: Each pause is up to this fraction longer or shorter, at random, so that processes do not look at the same time.
 JITTER = 0.1
 #: The errors that a retry cannot fix: a person has to.
 UNMENDED = (
@@ -124,8 +122,7 @@ class Upkeeper:
         self._report, self._passing, self._jitter = report or _log, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
-        #: The second value is for how many seconds `visibility` keeps commits. The first value is the last round on
-        #: record when the second value was read.
+        #: The round that was last on record, and for how many seconds `visibility` then kept commits.
         self._retention: tuple[Round | None, int] | None = None
         #: The number of the lease that was last seen held, and when it was first seen, as a value of `passing`.
         self._seen: tuple[int, float] | None = None
@@ -135,7 +132,7 @@ class Upkeeper:
 
         Args:
             wait: Waits, and returns whether the loop must end.
-            is_ended: Returns whether the loop must end. It is called before each step of a round.
+            is_ended: Returns whether the loop must end; called before each step of a round.
             first: How many seconds to wait before the first look.
         """
         pause = first

@@ -1,8 +1,7 @@
 """The store in memory: the executable specification of the rules.
 
-The tests use this store as their oracle. It applies the rules message by message, and shares only the rules and the
-protocol with the Delta store. The store is one module, so that it can be read in one go. The module's order: queues,
-the actions of one call, receives and moves, the store.
+The tests use this store as their oracle. The store applies the rules message by message, and shares only the rules and
+the protocol with the Delta store.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Look up the messages of the attempts before any grant, because a message that is granted now is of no
-            # earlier receive.
+            # Look up the messages of the attempts before any grant: a message that is granted now is of no earlier
+            # receive.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
             remaining: list[Place] | None = None
@@ -481,8 +480,7 @@ class MemoryStore(MemoryReceives):
     ) -> dict[tuple[str, str], Place]:
         """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
 
-        Such messages were sent to this queue within the deduplication interval, and after its last purge. Messages that
-        were sent to another queue and moved to this one do not count.
+        These messages were sent to this queue within the deduplication interval, and after its last purge.
         """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
@@ -575,7 +573,7 @@ class MemoryStore(MemoryReceives):
             return [self._answer(place, stored[place]) for place in remaining]
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        # This store keeps a message and its record in one object, so no record lacks its message.
+        # A message and its record are one object here, so no record lacks its message.
         pass
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:

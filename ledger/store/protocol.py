@@ -4,8 +4,7 @@ A verb names messages as runs. A *run* is a row (lane, segment, first_seq, last_
 segment, both ends included. A claim of a million messages that were sent in bulk may be a single run.
 
 Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
-clock, not an instant. The verb reads the clock at each decision: after it waited for its turn and read the state, and
-again at each retry. (A purge by age computes once, at the call, which messages are old enough.)
+clock, and reads it at each decision, also at each retry.
 
 `OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
 """
@@ -112,7 +111,7 @@ class QueueRecord:
         return made._with_expiry_noted(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with a note of what had expired at `at`, or the queue itself if its note says the same."""
+        """Return the queue with a note of what had expired at `at`; the queue itself if its note says the same."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -131,8 +130,8 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 class CopiedMessage(NamedTuple):
     """A message to copy from another queue, and its sender.
 
-    `kept_since` is the instant from which that queue keeps the message. `available_at` is when the message may first be
-    received (milliseconds).
+    `kept_since` is the instant from which that queue keeps the message. The message may first be received at
+    `available_at`.
     """
 
     entry: Entry
@@ -153,8 +152,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Make an empty table if there is none, and widen the table's columns if the rows and `columns_asked` demand it.
-        Both happen inside the context that `exclusively` returns.
+        Inside the context that `exclusively` returns, make an empty table if there is none, and widen the table's
+        columns if the rows and `columns_asked` demand it.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.
@@ -180,8 +179,7 @@ class OutputWrites(Protocol):
     """The store's part in a write of output.
 
     The store records that a write begins, and later how the write ended. Until the end is recorded, only the output
-    table knows whether the rows are in, and the store asks that table. `runs` are RUNS: the messages whose rows are
-    written.
+    table knows whether the rows are in. `runs` are RUNS: the messages whose rows are written.
     """
 
     @property
@@ -218,8 +216,8 @@ class OutputWrites(Protocol):
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         """Raise LeaseLost unless the receipt holds all of these messages, by the queue's records alone.
 
-        Messages for which this receipt began a write are not checked, because only their output table can decide. Call
-        this method before a table is made for the rows.
+        Messages for which this receipt began a write are not checked. Call this method before a table is made for the
+        rows.
         """
 
     def begin(
@@ -242,8 +240,7 @@ class OutputWrites(Protocol):
     def written_or_fenced(self, location: str, identifier: str) -> bool:
         """Tell whether a write is in the table. If it is not, commit a fence to the table.
 
-        The fence keeps the write out for good. Waits without a limit for other writers of the table. Raises
-        OutputUnreadable.
+        Waits without a limit for other writers of the table. Raises OutputUnreadable.
         """
 
     def finish(
@@ -252,16 +249,15 @@ class OutputWrites(Protocol):
         """Delete the messages whose rows are written. Apply the actions `further_actions` to other messages in the same
         commit.
 
-        Messages whose deletion another process has already recorded stay as they are. Returns how many messages the
-        actions `further_actions` changed.
+        Messages that are already deleted stay as they are. Returns how many messages the actions `further_actions`
+        changed.
 
         Raises:
-            LeaseLost: No record of these messages has the write's id: the ledger was replaced, or the messages were
-                restored. Nothing is changed.
+            LeaseLost: No record of these messages has the write's id, for example after a restore. Nothing is changed.
         """
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Record that a fence keeps a write out. Its messages are then as if the write had not begun."""
+        """Record that a fence keeps a write out: its messages are as before the write began."""
 
     def require_writable(self) -> None:
         """Raise LedgerIsReadOnly if the ledger is open read-only."""
@@ -298,8 +294,7 @@ class Grant:
     If the grant was found again (see `Store.held`), `version` is the version at which it was found.
 
     `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
-    queue may have an `order`. It saves rows: without an `order`, `runs` would have to follow the order of the messages,
-    and have more rows.
+    queue may have an `order`.
     """
 
     receipt_id: str
@@ -355,8 +350,7 @@ class Action:
     """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the table
-    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline. If `timeout`
-    is not 0, the value of `postponed` also names the event in `receipts`.
+    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline.
     """
 
     verb: Verb
@@ -456,8 +450,7 @@ class StoredSend(NamedTuple):
 class Store(Protocol):
     """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing.
 
-    A receive, a lock, a redrive and a restore may meet messages in doubt. Then they may also commit fences to the
-    output tables of these messages.
+    A receive, a lock, a redrive and a restore may also commit fences to the output tables of messages in doubt.
     """
 
     def create_queue(
@@ -480,8 +473,8 @@ class Store(Protocol):
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """Change attributes and tags of the queue with this id, in one commit.
 
-        The store calls `change`, and calls it again whenever another change committed first. Raises QueueDoesNotExist,
-        and what `change` raises.
+        Calls `change` again whenever another change committed first. Raises QueueDoesNotExist, and what `change`
+        raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
@@ -507,8 +500,7 @@ class Store(Protocol):
         """Grant up to `maximum` visible messages to a new receipt for each request.
 
         A request whose attempt holds messages gets these again. All grants are one commit and share its version. No two
-        requests may have the same attempt id. The answers are those of receives one after the other, but each message
-        goes to one request only, whatever the timeouts.
+        requests may have the same attempt id. Each message goes to one request only, whatever the timeouts.
 
         These errors belong to one request and are its answer: OverLimit, OutputUnreadable, and InvalidParameterValue
         when its attempt holds more messages than `maximum`.
@@ -526,8 +518,8 @@ class Store(Protocol):
         """Release messages, and move them to the dead-letter queue in the same commit.
 
         Each action is a release with its own reason. The messages move as if they had been received too often. Messages
-        that the actions' receipts do not hold stay as they are. Returns how many moved. Returns None, and does nothing,
-        when no other queue is the queue's dead-letter queue.
+        that the actions' receipts do not hold stay as they are. Returns how many moved. If no other queue is the
+        queue's dead-letter queue, returns None, and does nothing.
         """
 
     def redrive(
@@ -582,25 +574,25 @@ class Store(Protocol):
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
-        FIFO queues return them in the order of the grant, or in that of `fifo.drained` when the grant was found again.
-        Raises LedgerDamaged where a message that the grant's receipt still holds has no row any more.
+        FIFO queues return them in the order of the grant, or in that of `fifo.drained` if the grant was found again.
+        Raises LedgerDamaged if a message that the grant's receipt still holds has no row any more.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
 
-        Call this method before the messages are acknowledged. The method reads no body.
+        Call this method before the messages are acknowledged.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now, for which a Delta store makes further commits. Raises
+        M3: a FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
         PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
         (`Limits.has_intervals`).
 
-        With `older_than` (milliseconds) only delete messages that were sent longer ago. Such a purge forgets no
-        deduplication id. It raises no PurgeQueueInProgress, and begins no interval.
+        With `older_than` (milliseconds) only delete messages that were sent more than this time before the call. Such a
+        purge forgets no deduplication id, raises no PurgeQueueInProgress, and begins no interval.
         """
 
     def contents(
@@ -609,7 +601,7 @@ class Store(Protocol):
         """Return every message that the queue has now, held or not, except those deleted, expired or moved.
 
         With `after`, return only messages after this position. With `until`, return only messages that arrived no
-        later. A message that is deleted while parts are read may be missing or not.
+        later. A message that is deleted meanwhile may be missing.
         """
 
     @property
@@ -628,7 +620,7 @@ class Store(Protocol):
         """
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """Count messages by state, from records and from what the log tells about files. Reads no body."""
+        """Count messages by state. Reads no body."""
 
     def tasks(self) -> list[MoveTask]:
         """Return all message move tasks."""
@@ -637,7 +629,7 @@ class Store(Protocol):
         """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
 
     def change_token(self) -> object:
-        """Return a value that differs after each commit to messages or their records. It shows callers new commits."""
+        """Return a value that differs after each commit to messages or their records."""
 
     def require_tables(self) -> None:
         """Check that the store's tables are there. Raises StorageFailed."""
@@ -652,10 +644,7 @@ class Store(Protocol):
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return each altered table that no verb can use: what was done to it, and the remedy.
-
-        Other tables are left out.
-        """
+        """Return each altered table that no verb can use: what was done to it, and the remedy."""
 
     @property
     def outputs(self) -> OutputWrites:

@@ -1,12 +1,10 @@
 """The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
 
-On a FIFO queue a message is handed out only if no running call has a message of its group. Each group is therefore
-handled in order, one message (or one batch) at a time. If a message is not done (it failed, is retried later, or is
-rejected), the messages of its group that come after it are given back. This includes messages of the same claim that
-are read later. In this module, the groups of such messages are the given-back groups.
+On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done (it
+failed, is retried later, or is rejected), the later messages of its group are given back. This includes messages of the
+same claim that are read later. In this module, the groups of such messages are the given-back groups.
 
-If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`). No
-thread waits for that message.
+If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`).
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class Backlog:
     """Messages that wait for a handler. Threads share the object.
 
     The backlog calls `wake` when messages were added, when the backlog was closed, and on a FIFO queue when a call has
-    ended. An event loop sets `wake`. Threads call `wait_and_take`, and do not need `wake`.
+    ended. Only an event loop needs `wake`.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -240,7 +238,7 @@ class Backlog:
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The group waited for the message that is removed, so the group's other messages are ready.
+                # The group waited for the removed message: its other messages are ready.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)

@@ -63,9 +63,8 @@ class ClaimSource:
         """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
         The ids of earlier claims that are still held come first. Then come ids with greater numbers, and 0 messages. If
-        two runs of one attempt are alive, both use the same numbers and get the same claims, until one calls
-        `part_ways`.
-        A worker without an attempt id gets (None, 0) for each receive.
+        two runs of one attempt are alive, both get the same claims, until one calls `part_ways`. A worker without an
+        attempt id gets (None, 0) for each receive.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -96,10 +95,8 @@ class ClaimSource:
         """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
         Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
-        their deadline is within the visibility timeout. The holder of held messages may be dead, and then they become
-        visible at the deadline. (A live holder extends the deadline, and its messages count, too.) On a FIFO queue,
-        visible messages do not count if nothing has changed since the receive began: the receive did not get them, so
-        hidden messages of their groups block them.
+        their deadline is within the visibility timeout. On a FIFO queue, visible messages do not count if nothing has
+        changed since the receive began: hidden messages of their groups block them.
 
         Guarantees:
             False describes one state of the queue at one instant. If a commit changes messages of the ledger between
@@ -125,8 +122,7 @@ class ClaimSource:
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
         """Return how many messages this worker takes over from earlier runs, by (number of process, number of claim).
 
-        The number of the process is None if the earlier run had only one process. See `Share` for the processes whose
-        claims a worker takes over.
+        The number of the process is None if the earlier run had only one process. See `Share`.
         """
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):

@@ -1,8 +1,8 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
 A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is a culprit, or a message of which the function told that it failed. A failed message is released, or parked if
-it was received too often (see `redrive.receives_before_parking`).
+message is a culprit, or a message that the function returned as failed. A failed message is released, or parked if it
+was received too often (see `redrive.receives_before_parking`).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class ClaimWork:
         """Work on the claim, acknowledge it, and return the counts.
 
         If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
-        receive of these messages counts only if the JVM has ended or the memory ran out: a message may be the cause.
-        After LeaseLost nothing is given back or raised: the counts tell how many messages were lost.
+        receive of these messages counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is
+        given back or raised: the counts tell how many messages were lost.
         """
         claim = self._claim
         try:
@@ -130,10 +130,7 @@ class ClaimWork:
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
-        """Raise EverythingFails if a call of the function on no rows raises a like error.
-
-        Only the call counts: the DataFrame that it returns is not computed.
-        """
+        """Raise EverythingFails if a call of the function on no rows raises a like error."""
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
@@ -209,8 +206,7 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # Messages with the verdict `dead_letter` are released, too. The next receive moves them to the
-                # dead-letter queue.
+                # Messages with the verdict `dead_letter` are released, too: the next receive moves them.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -226,7 +222,7 @@ class ClaimWork:
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
         """Append failed messages to the table of failures.
 
-        Leave out the messages that this object has appended before: a part of the claim may be tried again.
+        Leave out the messages that this object has appended before.
         """
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
@@ -291,9 +287,8 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can make the JVM or Python run out of memory, so the receive counts after the end of the JVM and
-        # after MemoryError. The other errors that `run` gives to this method are not taken for a message's fault:
-        # either everything failed alike (EverythingFails), or the error is not of the function or its rows.
+        # A message can exhaust the memory, so the receive counts after the end of the JVM and after MemoryError. Other
+        # errors are no message's fault.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -389,8 +384,8 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all reasons are alike, and enough of the failed messages are witnesses.
 
-    `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages without a reason are not compared.
-    `ledger.work.isolation` defines witnesses. An error of the surroundings needs no witness.
+    `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages without a reason are not compared. See
+    `ledger.work.isolation` for witnesses, and for errors of the surroundings.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -1,9 +1,8 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
 One thread (the caller's) receives, reads, writes and settles. Other threads, or an event loop, call the handler. Each
-claim has a heartbeat, which extends the claim. The next claim is received while the handlers still work on the last
-one: when no more messages wait than the handlers work on at once. No claim is received while at least twice as many
-messages are unsettled as a new claim has at most.
+claim has a heartbeat, which extends the claim. The next claim is received when no more messages wait than the handlers
+work on at once. No claim is received while at least twice as many messages are unsettled as a new claim has at most.
 
 `ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
 """
@@ -139,8 +138,7 @@ class Consumer:
     def _step(self) -> None:
         """Run one round: receive, read and collect. If nothing was received, settle what is due.
 
-        If nothing was received or due, sleep for LOOK_SECONDS at most: a handler's thread or event loop may wake this
-        thread earlier.
+        If nothing was received or due, sleep for LOOK_SECONDS at most.
         """
         self._wake.clear()
         received = self._receive_more()
@@ -175,8 +173,8 @@ class Consumer:
     def _feed(self) -> None:
         """Read messages for the handlers, while few messages wait and memory has room (or see `_must_read_more`)."""
         for claim in self._in_hand:
-            # While waiting messages are shuffled, each message of the claim must have the same chance to come next. So
-            # read as many as memory holds, however many wait.
+            # While waiting messages are shuffled, read as many as memory holds: each message must have the same chance
+            # to come next.
             while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
                 room = self._options.max_bytes - self._bytes_held()
                 if room <= 0 and not self._must_read_more():
@@ -193,18 +191,15 @@ class Consumer:
     def _must_read_more(self) -> bool:
         """Tell whether to read more although memory is full.
 
-        The answer is yes if no message that was read waits for a handler or is with one, and no outcome can be settled.
-        Otherwise the consumer would wait for ever.
+        The answer is yes if the consumer would otherwise wait for ever: no message that was read waits for a handler or
+        is with one, and no outcome can be settled.
         """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _must_settle_now(self) -> bool:
-        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits.
-
-        Messages that wait count only if they were read.
-        """
+        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
         options = self._options
         if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
@@ -306,7 +301,7 @@ class Consumer:
         most = min(int(rate * self._options.flush_seconds), 4 * self._size, self._options.flush_rows)
         self._size = max(least, most)
         if one.bytes_read:
-            # A larger claim would not fit in memory, and would be held while its messages wait to be read.
+            # A larger claim would not fit in memory.
             self._size = max(1, min(self._size, self._options.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, claim: ClaimInHand, why: str) -> None:

@@ -1,15 +1,14 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement ends the hold on messages that were handled. It writes the rows of all messages that are done, acknowledges
-these messages, and gives back the others, each with its reason. Usually all of this takes effect together. Without rows
-this is one commit. With rows it is a `claim.write`: three commits in two tables.
+A settlement ends the hold on messages that were handled. The consumer writes the rows of all messages that are done,
+acknowledges these messages, and gives back the others, each with its reason. Usually all of this takes effect together:
+in one commit without rows, and in a `claim.write` with rows.
 
 Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
 
-If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. The
-consumer writes all other rows, perhaps by several `claim.write`. The messages of the refused rows count as messages
-that no retry can help. If the table refuses everything alike, the search ends with EverythingFails (see `isolation`),
-and so does the consumer.
+If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. All
+other rows are written. The messages of the refused rows count as messages that no retry can help. If the table refuses
+everything alike, the search ends with EverythingFails (see `isolation`), and so does the consumer.
 
 `FirstRows` compares the first rows with the table's columns. If the rows of LEAST_WITNESSES messages do not fit, the
 consumer ends early.
@@ -60,9 +59,8 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: If a queue has a MaximumVisibilityTimeout, a message that is given back is hidden for at most the time that its
-#: receipt may still hold it (V7), less this many seconds. Without this margin the store might refuse the timeout,
-#: because the store reads the clock later than this process.
+#: V7: a message that is given back is hidden for at most the time that its receipt may still hold it, less this many
+#: seconds. The margin is for a store that reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
 
@@ -130,9 +128,9 @@ class ClaimInHand:
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
         """Tell whether it is time to settle the pending outcomes, except the `withheld`.
 
-        `withheld`: failures of which it is not known yet whether the message or the handler is bad (see
-        `handler_evidence`). `is_full`: the pending rows of all claims cost `flush_cost`. Or the bodies in memory have
-        reached `max_bytes`, and no message waits for a handler.
+        `withheld`: failures that may be the handler's fault (see `handler_evidence`). `is_full`: the pending rows of
+        all claims cost `flush_cost`. Or the bodies in memory have reached `max_bytes`, and no message waits for a
+        handler.
         """
         if self.pending_since is None or not self.pending:
             return False
@@ -149,7 +147,7 @@ class ClaimInHand:
         Raises:
             EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
             LeaseLost: Rows were not written: others hold or ended some of their messages, or another holder of the same
-                receipt wrote rows for these messages first. Earlier commits of the same settlement stay.
+                receipt wrote these rows first. Earlier commits of the same settlement stay.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -164,7 +162,7 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all messages that are still held, uncounted, and end the heartbeat; return how many messages.
+        """Give back all messages that are still held, uncounted, and end the heartbeat. Return how many.
 
         If the store raises a LedgerError, warn in the log, and return 0.
         """
@@ -232,7 +230,7 @@ class ClaimInHand:
                 raise
             first = error
         by_id = {one.message.message_id: one for one in done}
-        # Take the messages of `done` from the claim's runs, which have the receive counts.
+        # Take the messages of `done` from the claim's runs, with the receive counts.
         runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
@@ -404,8 +402,7 @@ def _size_of(message: Message) -> int:
 def columns_asked_by(options: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table.
 
-    If the table lacks a column that `schema` does not declare, the values that are written first decide its type. Later
-    values may make a column of numbers wider.
+    If the table lacks a column that `schema` does not declare, the values that are written first decide its type.
     """
     return replace(columns_asked(options.schema), by_chance=True)
 
@@ -426,8 +423,7 @@ def _refused(one: Handled, error: RowError) -> Handled:
 def _error_of_rows(error: Exception) -> RowError:
     """Return the error of refused rows.
 
-    If the error is an OutputNotWritten without a cause, take only its reason. Its full text also says that the claim is
-    held.
+    If the error is an OutputNotWritten without a cause, take only its reason.
     """
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
@@ -489,8 +485,8 @@ class FirstRows:
         """Compare the rows of some messages with the table's columns.
 
         Raises:
-            OutputNotWritten: The table has no columns for the rows of LEAST_WITNESSES messages that were received for
-                the first time, and no rows have fitted before. The rows of further calls would probably not fit either.
+            OutputNotWritten: No rows have fitted yet, and those of LEAST_WITNESSES messages that were received for the
+                first time do not fit.
         """
         for one in handled:
             if not self.are_awaited or not one.rows:

@@ -3,9 +3,7 @@
 The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
 each child with the parent. The child reports its counts, its log lines, the groups that its handler closed, and the
 exception that ended it. The parent passes closed groups on to the other children. The parent tells all children to end
-after a signal, or when one child has raised. If the parent has ended, a child finds its pipe closed, and drains. If a
-child is killed, its messages can be received again after their visibility timeout. A later run under the same attempt
-id gets them at once.
+after a signal, or when one child has raised. If the parent has ended, its children drain.
 """
 
 from __future__ import annotations
@@ -110,8 +108,7 @@ class ConsumerProcesses:
                         self._has_sent_end = True
                         self._tell_all((END,))
             except BaseException:
-                # A second signal came, or a pipe or the start of a child failed. A child that gets END twice gives back
-                # all messages at once.
+                # A child that gets END twice gives back all messages at once.
                 for _ in range(1 if self._has_sent_end else 2):
                     self._tell_all((END,))
                 self._has_sent_end = True
@@ -144,8 +141,7 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
-        # Start multiprocessing's resource tracker (a process) first. Otherwise the first child's start also starts the
-        # tracker, and the tracker's start ends the block of interrupts.
+        # Start multiprocessing's resource tracker (a process) first: its start ends the block of interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -277,9 +273,8 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
 def _listen(connection: Connection, consumer: Consumer) -> None:
     """Read the parent's messages and obey them, in a thread of a child.
 
-    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. A signal to the
-    parent may reach the child, too. Then the first END must not end the drain that this signal began, so it does
-    nothing.
+    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. If a signal has
+    already begun a drain of the child, the first END does nothing.
     """
     ends = 0
     while True:

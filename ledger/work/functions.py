@@ -31,8 +31,8 @@ def safely(function: Any) -> Any:
             halves, until each row that raises is alone.
 
     Returns:
-        A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
-        as "ValueError: no such date (dates.py:7)". `value` is null if the UDF raised, and `error` if it did not.
+        A UDF with the same arguments. The UDF's result is a struct: `value`, as the UDF returns it, and `error`, a text
+        such as "ValueError: no such date (dates.py:7)". `value` is null if the UDF raised, and `error` if it did not.
         Executors do not need this package.
 
     Raises:
@@ -64,8 +64,8 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         schema: the columns that `function` returns, as an Arrow schema, without message_id.
 
     Returns:
-        The function of the DataFrame. Its rows have message_id, the columns of `schema`, and REASON: null, or why the
-        message failed.
+        The function of the DataFrame. The returned rows have message_id, the columns of `schema`, and REASON: null, or
+        why the message failed.
 
     Raises:
         InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
@@ -150,11 +150,11 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
 def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
-    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1, and a double too large for a
-    float becomes infinite. The check raises TypeError, with the name of the column, for a value that would change. One
-    change is allowed: in a column of shorter floats, a double is rounded. The check also raises TypeError for an answer
-    that is no dict, Row or tuple, for a column that the schema does not name, and for a tuple of another length than
-    the schema's. A column that a dict or a Row lacks is null.
+    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
+    with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
+    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, and for a column
+    that the schema does not name. The check also raises TypeError for a tuple of another length than the schema's. A
+    column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()

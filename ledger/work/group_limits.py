@@ -3,23 +3,22 @@
 A handler closes a group until an instant by RetryLater. Until that instant the process begins no call of the handler
 for messages of the group (`ClosedGroups`). In this module a call is a HandlerCall (see `backlog`).
 
-A limit holds for all processes of one machine that share a folder, which has the limit's state. After a killed process
-nothing has to be cleaned up there. In this module the turn of a message is the instant at which its group's rate allows
-the message.
+A limit holds for all processes of one machine that share a folder, which has the limit's state. In this module the turn
+of a message is the instant at which its group's rate allows the message.
 
-- A slot is a file. A call holds the lock (flock) of one slot of each group that it has messages of and whose limit has
-  a `concurrency`. The kernel releases the lock when the process ends in any way, so a killed process keeps no slot.
+- A slot is a file. A call holds the lock (flock) of one slot of each of its messages' groups whose limit has a
+  `concurrency`. A killed process keeps no slot: the kernel releases the lock.
 - A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
   message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
-  up to BURST_SECONDS, less the time of one message. In any T seconds a group therefore gets at most
-  rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
+  up to BURST_SECONDS, less the time of one message. So in T seconds a group gets at most rate * (T + BURST_SECONDS)
+  messages, or rate * T + 1 if that is more.
 - A message whose turn comes within PATIENCE_SECONDS is put aside: it waits in memory, and stays held. At its turn the
-  limit is asked again. No thread waits for the message, and messages of other groups continue (see `Backlog`).
+  limit is asked again (see `Backlog`).
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
-  longer, up to LONGEST_SECONDS, and the messages come back one after the other.
-- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
-  messages of its group are put aside already.
+  longer, up to LONGEST_SECONDS.
+- A message that gets no slot is put aside in the same way, or given back if it waited in vain or too many messages of
+  its group are put aside.
 """
 
 from __future__ import annotations
@@ -85,12 +84,12 @@ class ClosedGroups:
 
 #: After a pause, a group may get the messages of this many seconds at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds. A message is put aside if its turn comes within the first number. In all it waits for about twice as long
-#: at most. The second number is the shortest time from one look for a free slot to the next look.
+#: In seconds. A message is put aside if its turn comes within PATIENCE_SECONDS, and waits for about twice as long at
+#: most. LOOK_SECONDS is the shortest time from one look for a free slot to the next look.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: A message that is given back because of a limit is hidden for this many seconds at most.
 LONGEST_SECONDS = 60.0
-#: How many calls a second are assumed to end for each slot. By this estimate messages wait, or are hidden, for a slot.
+#: How many calls a second are assumed to end for each slot: the estimate by which messages wait for a slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 #: The reasons of messages that are given back because of their group's limits.
@@ -163,7 +162,7 @@ class GroupLimits:
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return the CallPermits of one call. The caller must call `end` on them when the call is over."""
+        """Return the CallPermits of one call. Call `end` on them when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
@@ -188,8 +187,7 @@ class GroupLimits:
     def refuse_slot(self, group: str, most: int) -> RetryLater:
         """Return how to give back a message that got no slot.
 
-        The more messages of its group were given back in this way since the last slot of the group, the longer the
-        message is hidden.
+        The more messages of the group were given back since its last slot, the longer the message is hidden.
         """
         with self._lock:
             self._refused[group] += 1
@@ -202,8 +200,7 @@ class GroupLimits:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group. So `due` counts as at most a burst ahead, or the time
-            # of one message if that is longer.
+            # A clock that was set back must not stop the group, so `due` is bounded.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -254,8 +251,7 @@ class CallPermits:
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # A message that was put aside gets twice the patience: it may be asked about a moment too early, or another
-        # message may have taken its turn.
+        # A message that was put aside gets twice the patience: another message may have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -285,8 +281,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # If the file is new, or the first writer was killed before it had written, the file holds no instants, and a
-        # burst may come.
+        # A new file, or one whose first writer was killed, holds no instants, and a burst may come.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self
@@ -301,7 +296,7 @@ class _Instants:
 def _unlock(descriptor: int) -> None:
     """Release the lock of a file, and close the file.
 
-    To close it is not enough: a process that was forked meanwhile has the file open, too, and would keep the lock.
+    To close it is not enough: a forked process that has the file open would keep the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)

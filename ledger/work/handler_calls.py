@@ -1,12 +1,12 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory, and no
-thread waits for that message. If the handler raises for a batch, it gets the batch again in halves, until each message
-that raises is alone. The same happens if the handler returns neither None nor one answer for each message. If the
-handler raises RetryLater or Reject, this is the outcome of each message of the batch, which is not halved.
+A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory. If the
+handler raises for a batch, it gets the batch again in halves, until each message that raises is alone. The same happens
+if the handler returns neither None nor one answer for each message. If the handler raises RetryLater or Reject, this is
+the outcome of each message of the batch.
 
-On a FIFO queue, the messages that come after a message of their group that is not done get the verdict BEHIND, and are
-given back. An answer for such a message is dropped.
+On a FIFO queue, if a message is not done, the later messages of its group get the verdict BEHIND, and are given back.
+An answer for such a message is dropped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Handled:
 
 
 class CallSteps:
-    """The messages of one HandlerCall, worked off step by step. The handler may be called several times for them.
+    """The messages of one HandlerCall. The handler may be called several times for them.
 
     `next` returns the handler's next argument: a message or a batch. `answered` and `raised` note what the handler did
     with the argument. The object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots
@@ -177,8 +177,8 @@ class CallSteps:
             if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler has done its work,
-            # and would probably return the same again, so it is not called again for this message.
+            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler is not called again
+            # for this message, because it would probably return the same.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -304,8 +304,7 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # If `abandon` cancelled this task, raise the error again. Otherwise somebody else cancelled
-                        # what the handler awaited, and the handler has failed.
+                        # If `abandon` cancelled this task, raise the error again. Otherwise the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -328,8 +327,7 @@ class Handlers:
     async def _next(self, steps: CallSteps) -> Any:
         """Return the next argument for the handler.
 
-        If there are limits, another thread finds the argument: the search may wait for locks on files, and the event
-        loop must not wait.
+        If there are limits, another thread finds the argument: the event loop must not wait for locks on files.
         """
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 

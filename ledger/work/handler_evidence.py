@@ -11,14 +11,13 @@ without an error, such as RetryLater, count neither as failures nor as successes
    alike, and no success in that claim, all waiting messages are therefore shuffled. The messages that were with
    handlers at that time prove nothing, so their number is added to the bound. If, beyond these, as many further
    messages as in rule 1 fail alike, the handler is broken. While the claims in hand have messages that were not read,
-   this rule does not decide: such messages were not shuffled. One success in the claim, or another error, acquits the
-   handler: rule 2 no longer applies to this claim.
+   this rule does not decide. One success in the claim, or another error, acquits the handler: rule 2 no longer applies
+   to this claim.
 3. When each message in hand has an outcome, the claims are judged together. The handler is broken after LEAST_WITNESSES
    failures alike in a row, if no message has succeeded since the consumer began. (After a success, a few bad messages
    may be all that is left of the queue.)
 
-In rules 2 and 3 only messages that were received for the first time count: they are the witnesses. A message that comes
-again may come because it is bad.
+In rules 2 and 3 only messages that were received for the first time count: they are the witnesses.
 
 The failures of a claim are undecided until the claim acquits the handler. Errors of the surroundings are undecided
 until their row ends. Undecided failures are not settled before each message in hand has an outcome, or the consumer
@@ -72,7 +71,7 @@ class HandlerEvidence:
             messages: how many messages the claim has.
             handled: the outcome.
             running: how many messages are with handlers now, at most.
-            may_judge: whether all messages of the claims in hand were read. Only then were all of them shuffled.
+            may_judge: whether all messages of the claims in hand were read.
 
         Returns:
             What the outcome shows.

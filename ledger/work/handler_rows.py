@@ -119,7 +119,7 @@ def _find_bad_name(value: Any) -> str | None:
             inner_name = _find_bad_name(inner)
             if inner_name is not None:
                 return inner_name
-    # Skip lists of scalars, such as the numbers of an embedding: they may be long, and contain no columns.
+    # Skip lists of scalars, such as an embedding: they may be long, and contain no columns.
     if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
         return next((inner_name for inner in value if (inner_name := _find_bad_name(inner)) is not None), None)
     return None

@@ -10,9 +10,8 @@ these rules:
   witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
   everything fails.
 - A witness is a message that was received for the first time. A message that comes again may come because it failed
-  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early: two messages of a claim may both be
-  poison (always raise). For an error of the surroundings (a missing module, no connection) every message is a witness,
-  and the number of witnesses does not matter.
+  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early. For an error of the surroundings (a
+  missing module, no connection) every message is a witness, however few there are.
 
 The failures of several claims of one worker count together: see `Evidence`.
 """
@@ -84,7 +83,8 @@ class Isolation:
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
         self.culprits: list[Culprit] = []
-        #: The messages that were tried alone and raised, and a witness that succeeded. They are not tried again.
+        #: The messages that are not tried again: those that raised when they were tried alone, and a witness that
+        #: succeeded.
         self._alone = grant.runs.slice(0, 0)
         self._any_succeeded = self._judged = False
 
@@ -108,7 +108,7 @@ class Isolation:
         if first is not None:
             self._search(halves[0], first)
         # If the first half succeeded, `error` came from the second half, which is not tried again as a whole. A single
-        # message is tried again, so that it is blamed only for its own error.
+        # message is tried again.
         second = error if first is None and halves[1].count > 1 else self._try(halves[1])
         if second is not None:
             self._search(halves[1], second)
@@ -163,6 +163,6 @@ class Isolation:
 def _drawn(places: Sequence[int], most: int) -> list[int]:
     """Return some of the places, drawn at random.
 
-    A fixed choice might draw only culprits, each time that the claim's messages come again.
+    A fixed choice might draw only culprits, again and again.
     """
     return random.sample(places, min(most, len(places)))

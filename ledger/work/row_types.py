@@ -1,9 +1,9 @@
 """The Arrow types of columns of Python values, found in the rows that one settlement writes.
 
-Handlers return Python values, and only the values show the type of a column. If a column has whole numbers and
-fractions, all become fractions. If a column has short and long numbers, all become long. If values have no common type
-(numbers and texts), the column gets the type of most values. Rows with values of other types are refused, with an error
-that names the column and both types. A row is also refused if the column's type would change its value.
+Only the values show the type of a column. If a column has whole numbers and fractions, all become fractions. If a
+column has short and long numbers, all become long. If values have no common type (numbers and texts), the column gets
+the type of most values. Rows with values of other types are refused, with an error that names the column and both
+types. A row is also refused if the column's type would change its value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. This is any Exception,
-#: because Arrow calls code of the user's objects.
+#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. Arrow calls code of the
+#: user's objects, so this is any Exception.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 

@@ -165,7 +165,7 @@ def require_handler(handler: Any) -> None:
         bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
         raise InvalidParameterValue("handler", _name(handler), bound) from None
     except ValueError:
-        pass  # Python does not know the arguments of some built-in functions. They are accepted.
+        pass  # Python does not know the arguments of some built-in functions: accept these.
 
 
 def _is_async(handler: Any) -> bool:

@@ -11,17 +11,16 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time, in whole seconds. The message is hidden for no longer
-    than its receipt may hold it (V7). The receive does not bring the message nearer to the queue's maxReceiveCount,
-    unless `counted` is true.
+    The message is given back, and hidden until the given time, but no longer than its receipt may hold it (V7). The
+    receive does not bring the message nearer to the queue's maxReceiveCount, unless `counted` is true.
 
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.
         until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
         group: True closes the message's own group: for `seconds` from the raise, or until `until`. A text closes the
-            message group of that name. The consumer begins no call for messages of a closed group. It gives these
+            message group of that name. The consumer begins no call for messages of a closed group, and gives these
             messages back uncounted, hidden until the group opens. The consumer's other processes do the same a moment
-            later, when they learn that the group is closed. Other consumers do not learn of it.
+            later. Other consumers do not learn of the closed group.
         counted: True counts the receive, so that it brings the message nearer to maxReceiveCount.
         reason: The reason that the view `receipts` shows for the message.
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     pass
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages, in seconds. After an empty receive the worker checks whether messages may
-#: come. With until="once" a receive does not wait. With until="forever" the worker receives again without a check.
+#: How long a receive waits for messages, in seconds (until="once": not at all).
 WAIT = 2.0
 
 

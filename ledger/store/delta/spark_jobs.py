@@ -1,7 +1,4 @@
-"""Names and tags of a verb's Spark jobs, for the UI and `interruptTag`.
-
-Spark's history shows these names and tags, too.
-"""
+"""Names and tags of a verb's Spark jobs, for the UI, Spark's history and `interruptTag`."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
     """Mark the Spark jobs of the context by tags, and by a description that is put after the user's own description.
 
     The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. The tags are set on the session and
-    on the Spark context. A job loses the session's tags if another job runs within it, such as Delta's search for
-    files. With Spark Connect there are only the session's tags, and no description.
+    on the Spark context, because a job within another job loses the session's tags. With Spark Connect there are only
+    the session's tags, and no description.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}

@@ -21,8 +21,8 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
     one message. For other queues, these are all visible messages, in the order of the runs' `sent_at` (see `FileRuns`).
-    With `most`, the result for a FIFO queue may leave out groups. It still has the first `most` messages, and all
-    messages that become dead letters.
+    With `most`, the result for a FIFO queue may leave out groups, but has the first `most` messages, and all messages
+    that become dead letters.
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -40,8 +40,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
     A commit to many lanes conflicts with every commit to one of them. If no single lane can fill the claim, each
-    LOSSES_TO_HALVE of the `losses` (the receive's lost commits) therefore halve the number of lanes to try. `available`
-    has the number of messages by lane. `maximum` None: the claim may have all messages.
+    LOSSES_TO_HALVE of the `losses` (lost commits) therefore halve the lanes to try. `available` has the number of
+    messages by lane. `maximum` None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -61,8 +61,8 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
 
-    All receivers want the first messages. Where no file lock gives receivers turns, one of them could lose for ever.
-    For this reason the lanes to try are halved as in `choose_lanes`.
+    Without file locks, one of several receivers that want the first messages could lose for ever. Therefore the lanes
+    to try are halved as in `choose_lanes`.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -83,8 +83,7 @@ class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
     `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits from `shift`
-    on. If a claim takes part of a group, no later claim gets the rest of the group. A queue returns no message of a
-    group while another message of the group is in flight.
+    on. If a claim takes part of a group, no later claim gets the rest of the group.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
@@ -111,13 +110,12 @@ class Deal:
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # This is not the first claim. Move more runs, so that the next claims need not search all later runs again.
+            # This is not the first claim: move more runs for the next claims.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. Finding these runs takes much less time than
-            # sorting all runs.
+            # No run is empty, so as many runs as messages are enough. Finding them is faster than sorting all runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))

@@ -41,15 +41,13 @@ class Groups:
     """Reads the messages of FIFO queues and their groups. Returns the receivable messages, in their order, as arrays.
 
     Rows that were read are kept. A later send has greater sequence numbers, so the next read needs only messages behind
-    the kept rows. Threads share this object, and each thread may decide on another version of `messages`. A decision
-    may use kept rows that are newer than its own listing. These rows have all messages of the listing, except messages
-    that upkeep dropped after the listing. The decision skips messages that its listing does not have.
+    the kept rows. Threads share this object. The kept rows may be newer than a decision's listing. A decision skips
+    messages that its listing does not have.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue and generation: a version of `messages`, and at least all rows that the queue has in this version. A
-        #: thread may replace another thread's entry.
+        #: By queue and generation: a version of `messages`, and at least all rows that the queue has in this version.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
         #: The same rows as Members, for decisions: the version, the places of messages that came from other queues, and
         #: the members.
@@ -58,15 +56,14 @@ class Groups:
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
 
-        The messages and their order are those of `rules.fifo.receivable` (F2, F4), computed by arrays instead of
-        message by message. With `most` the result may leave out groups.
+        The messages and their order are those of `rules.fifo.receivable` (F2, F4). With `most` the result may leave out
+        groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
             members = members.of_first(lanes, pieces, state, most)
-        # A segment that this decision does not know has the number UNKNOWN. A dead letter's segment is registered under
-        # its lane in this queue.
+        # A segment that this decision does not know has the number UNKNOWN.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
@@ -77,8 +74,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # Sort by arrival where needed. All messages of one move arrive at one instant, perhaps from several queues,
-        # whose sequence numbers cannot be compared. The instants at which they were sent decide among them.
+        # Sort by arrival where needed. Messages of one move share an arrival, and are in the order of their send
+        # instants: sequence numbers of several queues cannot be compared.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -95,7 +92,6 @@ class Groups:
     def _members(self, queue: str, classified: Classified) -> Members:
         """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
 
-        If no message was moved here, usually only messages that were sent since the last read are read and converted.
         If a message was moved here, the segments of moved messages are read, and the members built, anew for each
         version.
         """
@@ -130,8 +126,8 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Usually only messages behind the known rows are read. All messages are read anew if no rows are known, or if the
-        listing has less than half as many messages: upkeep dropped the others.
+        Usually only messages behind the known rows are read. All messages are read if no rows are known, or if the
+        listing has less than half as many messages.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -178,10 +174,9 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    `members` are the known messages. Only the rows behind the known messages are converted, if possible. No message is
-    ever sent between known messages. So if row number len(members) has the sequence number of the last known message,
-    the rows up to it are the known messages. Otherwise all rows are converted anew. All rows are also converted anew if
-    the index of `members` would lack too many messages (see `Members.takes`).
+    `members` are the known messages. No message is ever sent between known messages. So if row number len(members) has
+    the sequence number of the last known message, only the rows behind this row are converted. Otherwise all rows are
+    converted. All rows are also converted if the index of `members` would lack too many messages (see `Members.takes`).
     """
     if (
         members is None
@@ -229,8 +224,7 @@ def _last_holds(
 ) -> np.ndarray:
     """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; -1 if none.
 
-    `rules.fifo.hold_ended` is called once for each distinct record, without an expiry. Afterwards the expiry of each
-    message bounds the result.
+    The expiry of each message bounds its hold.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)

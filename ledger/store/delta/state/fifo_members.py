@@ -23,7 +23,7 @@ _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 class Hashed:
     """The numbers of the texts of an Arrow array, found by hash.
 
-    A dictionary of a million texts would take much more memory. The texts are hashed at the first search.
+    The texts are hashed at the first search.
     """
 
     def __init__(self, texts: pa.Array) -> None:
@@ -73,8 +73,7 @@ class Members:
     """Messages as arrays, in the order of their SequenceNumbers.
 
     `segment` has each message's index in `segments`, and `seq` its ordinal (its place in that segment). `group` has the
-    number of each message's group, which `names` finds by the group's name. `sent_at` and `available_at` are those of
-    each message. (FileRuns may know only one instant of each kind for a whole file.)
+    number of each message's group, which `names` finds by the group's name.
     """
 
     segments: pa.Array
@@ -121,11 +120,10 @@ class Members:
     def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        A group is free if the decision knows all of its messages, and none of them is recorded, delayed, expired or
-        newer than the index. A free group's place in the order comes from its first message and never changes, so the
-        index keeps one order for all free groups. The first `most` free groups are enough: every later free group has
-        at least `most` messages before it. All groups that are not free are included, too, except groups with no
-        message left.
+        A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
+        the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
+        free group has at least `most` messages before it. All groups that are not free are included, too, except groups
+        with no message left.
 
         Return all messages if there is no index, or if `most` is at least the number of groups. Return all also if the
         messages are not in the order of their send instants.
@@ -165,9 +163,8 @@ class Index:
         #: Whether the messages are in the order in which they were sent.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
-        #: `by_place` has the members sorted by their segment's index in `Members.segments`, and then by ordinal. (This
-        #: order is not that of the loaded lanes' axis.) `by_group` has the members sorted by group, and `begins` says
-        #: where each group begins in `by_group`.
+        #: `by_place` has the members sorted by their segment's index in `Members.segments`, and then by ordinal.
+        #: `by_group` has the members sorted by group, and `begins` says where each group begins in `by_group`.
         self.by_place = np.argsort(place, kind="stable")
         self._places = place[self.by_place]
         self.by_group = np.argsort(members.group, kind="stable")

@@ -1,7 +1,7 @@
 """The head rows of a queue's lanes: each counts the commits to its lane.
 
 Edits are the rows that a MERGE into `visibility` gets. An edit of a head row names the count that the decision read. If
-another commit has counted since, the edit finds another count, and the commit conflicts.
+another commit has counted since, the commit conflicts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Heads:
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
         #: The revision (the count) by lane. If a lane has several head rows, the highest revision counts, until upkeep
-        #: makes one head row of them. If another head row has the same ordinal as the row that counts, no commit to the
-        #: lane succeeds until then (LedgerDamaged).
+        #: makes one head row of them. If another head row has the same ordinal as the row that counts, commits to the
+        #: lane fail until then (LedgerDamaged).
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))

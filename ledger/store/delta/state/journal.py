@@ -14,8 +14,7 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: At most this many records with an expired receipt are named for one claim or one move. Otherwise the commit would
-#: grow with the number of expired claims whose messages a receive takes.
+#: At most this many records with an expired receipt are named for one claim or one move, so that a commit stays small.
 MOST_EXPIRED = 100
 
 
@@ -59,8 +58,7 @@ class Events:
         """Note the receipts that expired on messages that are now received again or moved.
 
         There is one entry for each record. If there are more than MOST_EXPIRED records, note those with the most
-        messages, and the number of the other messages. The version of `visibility` before the commit shows which
-        receipts these other messages had.
+        messages, and the number of the other messages.
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)

@@ -22,10 +22,7 @@ _WRITTEN = pa.array(["update", "insert"])
 
 
 class Lanes:
-    """Rows of `visibility` of one queue, as runs on one line of numbers, the axis (see `run_algebra`).
-
-    The record of a run is `record(code)`. Equal records share a code.
-    """
+    """Rows of `visibility` of one queue, as runs on one line of numbers, the axis (see `run_algebra`)."""
 
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self.queue = queue
@@ -41,8 +38,7 @@ class Lanes:
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: The codes of records in doubt whose output table gave no answer. No receive gets messages with these records,
-        #: whatever their deadline.
+        #: The codes of records in doubt whose output table gave no answer. No receive gets messages with these records.
         self.undecided: set[int] = set()
         #: The runs that decisions start from: the recorded runs, with the replacements of `supersede` on top.
         self.runs = self._stored.runs
@@ -109,8 +105,7 @@ class Lanes:
     def replacing(self, new: Runs, now: int) -> pa.Table:
         """Return the edits that turn the recorded runs into `new`. No two edits have one key (`run_sets.difference`).
 
-        The head row of a lane without edits is not counted up. A decision that changes nothing in a lane conflicts with
-        no other decision about this lane.
+        The head row of a lane without edits is not counted up.
         """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):

@@ -3,8 +3,7 @@
 An ordinal is a message's place in its segment: the column `seq`. The runs come from the log of `messages`. The files of
 a segment are read only if the log does not show enough about one of them.
 
-A listing shows one version of `messages`, and threads may share it. When `messages` has a newer version, a new listing
-is made. A listing keeps its version, so a decision can use one listing for several questions.
+A listing shows one version of `messages`, and threads may share it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class FileRuns:
 
     If a segment was not read, each run is one file. The run's `sent_at` is the earliest and its `available_at` the
     latest of the file's messages. In a segment that was read (see `_QueueFiles.worth_reading`), all messages of a run
-    have the same `sent_at` and the same `available_at`. Such a run may cross files.
+    have the same `sent_at` and the same `available_at`.
     """
 
     lane: np.ndarray
@@ -57,7 +56,7 @@ class FileRuns:
 
 
 class Listings:
-    """Makes listings, and keeps the newest one. A new version of `messages`, or a new table, needs a new listing."""
+    """Makes listings, and keeps the newest one."""
 
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
@@ -68,8 +67,8 @@ class Listings:
         kept = self._kept
         version = self._engine.version("messages")
         if kept is None or (kept.version, kept.generation) != (version, self._engine.generation()):
-            # Read the generation before the files: if the table is replaced between these two reads, the next call
-            # makes a new listing.
+            # Read the generation before the files: if the table is replaced in between, the next call makes a new
+            # listing.
             generation = self._engine.generation()
             kept = self._kept = Listing(self._engine, *self._engine.files(version), generation)
         return kept
@@ -105,7 +104,7 @@ class Listing:
     def doubled(self, queue: str) -> set[str]:
         """Return the segments of a queue in which several messages may have one ordinal.
 
-        No send of this release leaves such segments. Processes that were forked under an earlier release could.
+        Only processes that were forked under an earlier release could leave such segments.
         """
         return self._known(queue).doubled
 
@@ -132,7 +131,7 @@ class Listing:
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
-        """Return the lane that each segment was sent to, in the queue that it was sent to. This lane never changes."""
+        """Return the lane that each segment was sent to. This lane never changes."""
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
@@ -179,8 +178,7 @@ class Listing:
     def ordinals(self, segments: pa.Array) -> pa.Table:
         """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
 
-        The runs may overlap. If the log does not show the ordinals of a file (the file has gaps, or no statistics), the
-        file's segment is read.
+        The runs may overlap. If the log does not show the ordinals of a file, the file's segment is read.
         """
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
@@ -230,17 +228,14 @@ class Listing:
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
         """Read the runs of segments from their files, because the log does not show enough about the files.
 
-        The files are read at the newest version, which may be later than the listing's. A message never changes, so the
-        only difference is that messages were added or dropped since. Messages that were added to an open segment behind
-        the last listed file, or between two listed files, are left out.
+        The files are read at the newest version, which may be later than the listing's. Messages that were added to an
+        open segment behind the last listed file, or between two listed files, are left out.
 
         Two kinds of added messages are not left out. The first are messages of a slow send that fill a gap in a file
         that upkeep has joined. The second are messages of a segment with a listed file whose ordinals the log does not
-        show: every message of such a segment counts as listed. The decision sees messages of both kinds early, as if
-        its listing were newer.
+        show: every message of such a segment counts as listed. The decision sees messages of both kinds early.
 
-        Upkeep may have dropped some or all of the messages. Dropped messages are gone in every queue, and no decision
-        is about them any more.
+        Upkeep may have dropped some or all of the messages.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -318,7 +313,7 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     )
     sort = np.argsort(first, kind="stable")
     # Files of one segment may overlap. Compare each message with the highest end of all files that begin at or before
-    # it. The last of these files may end earlier.
+    # it.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

@@ -20,8 +20,8 @@ from ledger.store.protocol import QueueRecord
 class OpenTables:
     """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
 
-    All verbs share `listings`, which keeps the newest listing of `files`, and `times`, which keeps the times of lanes
-    that sends check.
+    All verbs share `listings`, which keeps the newest listing of `files`, and `times`, the times of lanes that sends
+    check.
     """
 
     tables: Tables

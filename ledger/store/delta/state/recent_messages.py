@@ -1,10 +1,9 @@
 """The messages that this process has just sent, so that small claims need no read.
 
 A process that both sends and receives, such as the endpoint, mostly receives messages that it has just appended. Rows
-of a segment never change once they are committed, so a read of the file would find the appended rows. Rows can only
-disappear: upkeep drops them, a user removes them from the table, or another ledger takes this one's place. `find`
-therefore returns only messages that its listing has, in the generation of the tables in which they were appended. If
-`find` lacks a message of a claim, it returns None, and the whole claim is read from the table.
+of a segment never change once they are committed, but they may disappear. `find` therefore returns only messages that
+its listing has, in the generation of the tables in which they were appended. If `find` lacks a message of a claim, it
+returns None, and the whole claim is read from the table.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ledger.store.protocol import StoredMessage
 
 #: At most this many bytes of rows are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
-#: An append of more bytes is not kept: only small claims shall save a read.
+#: An append of more bytes is not kept.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
 _given = attrgetter(*_GIVEN)
@@ -106,7 +105,7 @@ class RecentMessages:
                 while self._bytes > self.most_bytes:
                     self._forget_oldest()
             except BaseException:
-                # An interrupt may have come in the middle of the change, and left parts that do not fit together.
+                # An interrupt may have come in the middle of the change.
                 self._clear()
                 raise
 

@@ -26,7 +26,7 @@ def message_rows(
     sequence_numbers: Sequence[int] | None = None,
     sender: str | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for messages that `sender` sends (None: no sender is named). Their ordinals (places
+    """Return the rows of `messages` for messages that `sender` sends (None: no sender is named). The ordinals (places
     in the segment) count from `first`."""
     count = len(entries)
     columns: dict[str, Any] = {
@@ -55,7 +55,7 @@ def copied_rows(
 ) -> pa.Table:
     """Return the rows of `messages` for messages of another queue or a file, copied at `now`.
 
-    Their ordinals count from 0.
+    The ordinals (places in the segment) count from 0.
     """
     in_order = sequence_numbers is not None
     instants = [

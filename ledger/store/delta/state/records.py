@@ -1,10 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-A queue with many claims has many records, and most decisions are about few of them. If there are many rows, their
-distinct records stay in columns. These are the stored records: mostly only those in use are read as objects, and
-questions about all records are answered from the columns. If there are few rows, all their records are read as objects
-at once. Finding the distinct rows in columns takes about as long for ten rows as for a thousand, so it does not pay for
-few rows.
+If there are many rows, their distinct records stay in columns. These are the stored records. Mostly only those in use
+are read as objects. Questions about all records are answered from the columns. If there are few rows, all their records
+are read as objects at once.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class Records:
     def __init__(self, rows: pa.Table) -> None:
         self._codes: dict[Record, int] = {}
         self._read: list[Record | None] = []
-        #: The stored records, which are read as objects on demand. They have the first codes.
+        #: The stored records, which are read as objects on demand, and have the first codes.
         self._stored = _NOTHING
         #: By receipt, the codes of the stored records; None as long as there were few searches.
         self._by_receipt: dict[str | None, list[int]] | None = None
@@ -101,8 +99,7 @@ class Records:
             self.read(each)
             answer_of = {code: rule(self.record(code)) for code in each}
             return np.array([answer_of[code] for code in codes.tolist()], dtype=kind)
-        # Codes count from ABSENT up, so `answers` can have a place for each code. Sorting the codes would take longer
-        # than all the rest.
+        # Codes count from ABSENT up, so `answers` can have a place for each code. Sorting the codes would take longer.
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
         if among is not None:

@@ -3,14 +3,12 @@
 *The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
 may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
 count any more: these sends are set aside. The log has the number of these sends, and the instant at which they count as
-arrived. Every later send is after this instant. `last_send` reads the repairs only if the newest instant is too far
-ahead of the caller's clock.
+arrived. Every later send is after this instant.
 
 *The times of lanes* (`LaneTimes`). A lane's time is the instant of the last commit to the lane. If this time is further
-ahead than clocks may be apart, every receive is refused. A message that was sent meanwhile could expire before a
-receiver may get it, so a send is refused, too. A look at the lanes takes longer than the rest of a send. A send
-therefore looks again only after LOOK_SECONDS, after `forget`, or if the known time is too far ahead. The look reads the
-lanes only if `visibility` has a new version, or if no look is remembered.
+ahead than clocks may be apart, every receive is refused. Sends are refused, too: their messages could expire before a
+receiver may get them. A look at the lanes takes longer than the rest of a send. A send therefore looks again only after
+LOOK_SECONDS, after `forget`, or if the known time is too far ahead.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     """Return the rows (`sequence_number`, `sent_at`) of those messages of which a new send can be a duplicate.
 
     Leave out a message that was sent before a clock repair, if its instant is later than the one that the repair noted.
-    The real time of its send is not known. Raises what the storage raises.
+    Raises what the storage raises.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
@@ -102,8 +100,8 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock by slot: for each, the number of sends before it, and the instant that
-    it noted."""
+    """Return the last repairs of a queue's clock: for each slot, the number of sends before the repair, and the instant
+    that it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -143,8 +141,8 @@ class LaneTimes:
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOK_SECONDS or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # Read the clock again after the look. If the thread was suspended before the look, the look finds commits
-            # that are later than `now`.
+            # Read the clock again: if the thread was suspended before the look, the look finds commits that are later
+            # than `now`.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)

@@ -39,7 +39,7 @@ class Classified(NamedTuple):
     def oldest_sent_at(self) -> int | None:
         """Return when the oldest message that is not gone was sent; None if there is none.
 
-        If an older message of the same file is gone, the result may be the instant of that message (see `FileRuns`).
+        The result may be the instant of an older message of the same file that is gone (see `FileRuns`).
         """
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
@@ -101,8 +101,8 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages (see `Lanes.undecided`) count as locked, so no receive gets them. On a FIFO queue no
-        # receive gets the later messages of their groups either.
+        # Undecided messages (see `Lanes.undecided`) count as locked, so no receive gets them or, on a FIFO queue, the
+        # later messages of their groups.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -166,8 +166,8 @@ def load(
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
     With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
-    The clock is read after the lanes, so a hold counts from its grant, however long the wait for a turn and the reading
-    took. `clock` is None if the time is not needed: `now` is then the time of the last commit.
+    The clock is read after the lanes, so a hold counts from its grant. `clock` is None if the time is not needed: `now`
+    is then the time of the last commit.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]

@@ -1,8 +1,7 @@
 """A queue's messages as pieces with one record each, and their states.
 
 A piece is a part of a file's run whose messages share a record, or have no record (see `run_algebra`). Messages that
-were moved to the queue, such as dead letters, stay in the segments that they were sent in, which are other queues'
-segments. `missing_of` finds the messages of a claim that have no row in `messages`, usually from the log alone.
+were moved to the queue, such as dead letters, stay in segments of the queues that they were sent to.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
     Of segments that were sent to other queues, only messages count that have a record in this queue: they were moved
-    here. All messages of a piece are on the same side of `expired`: sent up to this instant, or later. They are also on
-    the same side of `now`: delayed or not.
+    here. All messages of a piece are on the same side of `expired` (sent up to this instant, or later) and of `now`
+    (delayed or not).
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
@@ -81,7 +80,7 @@ def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
 
 
 def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
-    """Return each piece's state as an index into STATES. What a record decides is computed once for each record."""
+    """Return each piece's state as an index into STATES."""
     state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
     is_present = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
     run_out = is_present & (kept_from(lanes, files, pieces) <= expired)

@@ -1,7 +1,7 @@
 """Actions on received messages: delete, extend and release.
 
 The actions of a call are committed as one MERGE over the lanes that the actions name, and sometimes lane 0 (`meeting`).
-Calls of several threads may share the MERGE. In this module a `wish` is an action with its effect (`_ActionEffect`).
+In this module a `wish` is an action with its effect (`_ActionEffect`).
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ class Applier:
         named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A change with a timeout keeps messages in flight, or puts them in flight again when it comes late. A receive
-        # may have counted these messages as free. Under a quota on messages in flight, the change and the receive must
-        # therefore conflict: both count up lane 0.
+        # A change with a timeout may put messages in flight that a receive has counted as free. Under a quota on
+        # messages in flight, the change and the receive must therefore conflict: both count up lane 0.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -88,10 +87,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of the calls may name one message.
-
-        In that case the outcome of the second call may depend on the first call.
-        """
+        """Decide several calls in one step. Return None if two of the calls may name one message."""
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
         if decided.meets:
@@ -127,12 +123,11 @@ class Applier:
             if len(contradicted):
                 pieces = wish.change.parted(contradicted)[0].cut(named.first, named.last)
                 named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
-            # Look outcomes up by number, in one step for all runs: a call may have as many runs as messages.
+            # Look outcomes up by number, in one step for all runs.
             number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
-                # A message without a record was never received, or was deleted so long ago that upkeep dropped its
-                # segment.
+                # A message without a record was never received, or upkeep dropped its segment.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
@@ -141,7 +136,7 @@ class Applier:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
             runs.append(named)
             numbers.append(number)
-        # Make one table for all calls: that takes about as long for the runs of thirty calls as for the runs of one.
+        # Make one table for all calls, which is faster.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -165,7 +160,7 @@ class _Decided:
 def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
     """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
-    # Look up the records of all actions in one step: this takes about as long for thirty actions as for one.
+    # Look up the records of all actions in one step, which is faster.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
     lanes.records.read(distinct_codes(pieces.code))
     ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
@@ -177,8 +172,8 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
-    # Give each reason a mark of its own (see `visibility.change`), as in a call that releases for several reasons. A
-    # mark changes the deadline by milliseconds, and the views find a reason by the deadline.
+    # Give each reason a mark of its own (see `visibility.change`). A mark changes the deadline by milliseconds, and the
+    # views find a reason by the deadline.
     marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:
@@ -195,8 +190,7 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
     """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
 
-    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record. The history of
-    the receipt (`receipts.history`) is read only if there are such messages.
+    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record.
     """
     if action.event != "released" or action.reason is not None:
         return {}

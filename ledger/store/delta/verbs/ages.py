@@ -1,24 +1,19 @@
 """The instant by which upkeep may judge that messages are old.
 
-A clock that is days ahead makes every message look old. A repair can put right what a verb did by such a clock, but
-messages that upkeep has dropped are gone. Upkeep therefore drops messages for their age only after two looks at the
-clock. The looks are at least `mark_seconds` apart (a setting; 0: one look is enough). The wall clock and, where it can
-be compared, the passing time must show that this time is over:
+A clock that is days ahead makes every message look old, and messages that upkeep has dropped are gone. Upkeep therefore
+drops messages for their age only after two looks at the clock. The looks are at least `mark_seconds` apart (a setting;
+0: one look is enough). The wall clock and, where it can be compared, the passing time must show that this time is over:
 
-- A process that has had the ledger open for that long, without a step of its clock, needs nothing else. Its opening, or
-  the last step, was the first look.
+- A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
-  instant, and how long the machine had been running. A round marks anew and drops nothing for its age if there is no
-  mark, or if the mark is in the future. It does the same if the wall clock and the passing time have drifted apart
-  since the mark. It does the same if a commit since the mark has a much earlier instant than the mark. Before the time
-  is over, a round keeps the mark and drops nothing for its age.
+  instant, and how long the machine had been running. Before the time is over, a round keeps the mark and drops nothing
+  for its age. A missing or refuted mark is made anew, and the round drops nothing for its age. A mark is refuted if it
+  is in the future, or if a commit since then has a much earlier instant. A mark is also refuted if the wall clock and
+  the passing time have drifted apart since then.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
-  second look. No mark is needed, and no wait.
-
-The mark records nothing about messages. Their ages follow from the instant that `judge` returns, and from the instants
-at which they arrived.
+  mark and the wait.
 """
 
 from __future__ import annotations
@@ -52,7 +47,7 @@ NEAR = 86_400
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    If the clock is not confirmed, upkeep moves the time of a queue's lanes by the instant `at`, and not by the clock.
+    If the clock is not confirmed, upkeep takes the instant `at` for the time of a queue's lanes.
     """
 
     at: int | None
@@ -62,8 +57,7 @@ class JudgedAges(NamedTuple):
         """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
         True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
-        than the 7 days for which a new ledger keeps files. Rounds that each run on another machine may never confirm a
-        clock, so they need this second case.
+        than the 7 days for which a new ledger keeps files.
         """
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
@@ -74,7 +68,7 @@ UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 class _Mark(NamedTuple):
     """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
-    versions of WITNESSES at that instant."""
+    versions of WITNESSES."""
 
     at: int
     passed: int
@@ -109,8 +103,7 @@ class Ages:
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark. Replace the mark: it must not confirm that clock if the clock
-                # is ahead again.
+                # A clock that was ahead made this mark: the mark must not confirm that clock later.
                 self._mark(now)
             return JudgedAges(now, is_confirmed=True)
         if mark is None:
@@ -161,7 +154,7 @@ class Ages:
         try:
             return None if content is None else _Mark(**json.loads(content))
         except (TypeError, ValueError):
-            # A later release may mark in another way. A mark that this release cannot read confirms nothing.
+            # A mark that this release cannot read confirms nothing.
             return None
 
     def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:

@@ -1,25 +1,23 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
 A lane's time is the instant of its last commit, and no verb sets it back. After a commit by a clock that is ahead by
-more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree until these clocks have caught up. A repair
-makes one commit to `visibility` for each queue that has wrong times. The commit sets the time of each lane that is
-ahead to now (in a FIFO queue perhaps a little later, see `_Order`). Every event that such a lane records in the future
-becomes an event of now. A hold that began in the future begins now, and lasts as long as it would have. A deadline too
-far away for any hold by a right clock moves back by as much as the lane's time does (see `instants.put_back`). Message
-rows never change: a message that the wrong clock sent keeps its instant, and becomes visible when that instant has
-come.
+more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree for a while. A repair makes one commit to
+`visibility` for each queue that has wrong times. The commit sets the time of each lane that is ahead to now (in a FIFO
+queue perhaps a little later, see `_Order`). Every event that such a lane records in the future becomes an event of now.
+A hold that began in the future begins now, and lasts as long as it would have. A deadline too far away for any hold
+moves back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the
+wrong clock sent keeps its instant, and becomes visible when that instant has come.
 
 The wrong clock may also have changed the queue itself, or its message move tasks: further commits put these right. If a
 user sets a longer MessageRetentionPeriod, the queue records which messages had expired until then. By a clock that is
-ahead, the queue records too many messages as expired, even messages that are sent later. The repair then records anew
-which messages have expired, by the current period (`QueueRecord.put_back`).
+ahead, the queue records too many messages as expired. The repair then records anew which messages have expired
+(`QueueRecord.put_back`).
 
 No send to a FIFO queue may have an earlier instant than the send before it. The last send may therefore be too far
 ahead for right clocks. Then the commit to `visibility` also records an arrival for the messages that were sent ahead:
 about now (see `_Order`). Another commit, to `messages`, notes that the instants of all earlier sends do not count
-(`state.send_history`). That commit counts as a send. If a send is committed between the two commits, the repair decides
-again. If a send was decided earlier and is committed later, the send decides again. As a result, each message precedes
-the next one, by number and by arrival.
+(`state.send_history`). That commit counts as a send, so a send at the same time and the repair conflict. As a result,
+each message precedes the next one, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -57,16 +55,15 @@ class ClockRepair:
 
     Attributes:
         queue: The queue's name.
-        ahead: By how many seconds the latest of the wrong times was ahead. These are times of lanes, of a last send
-            that made sends refused, of the queue itself, and of tasks.
+        ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue itself, or a
+            task.
         lanes: How many lanes were ahead.
-        messages: The number of messages in these lanes whose records change. Messages that only get another arrival
-            (see `_Order`) do not count.
+        messages: The number of messages in these lanes whose records change. A new arrival alone (see `_Order`) does
+            not count.
         sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). These
             messages become visible when their time has come.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
-        changed_ahead: Whether a clock ahead made or changed the queue. Those of the queue's timestamps that are later
-            than now become now. If its note of what has expired is ahead, the queue notes that anew.
+        changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
     """
 
@@ -109,7 +106,7 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store the task first. If that process has a wrong clock, the next repair finds the task.
+        # Another process may store the task first.
         store.put_task(move_task.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
@@ -180,8 +177,7 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Count up lanes without other changes, too. That sets their times, and a verb that decided by the old time
-            # of such a lane must decide again.
+            # Count up lanes without other changes, too: this sets their times.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
@@ -200,10 +196,10 @@ class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future.
 
     The new arrivals are now, or a little later: none is before an earlier arrival, and their order stays the same.
-    Messages of one arrival are in the order of their send instants. If the instants have another order than the numbers
-    (two wrong clocks sent the messages), the arrivals of these messages are a millisecond apart. Messages that were
-    moved to the queue between two sends get an arrival between those of the sends. If the arrivals would spread too
-    far, some share an instant (see the bound in `of`).
+    Messages of one arrival are in the order of their send instants. If the instants have another order than the
+    numbers, the arrivals of these messages are a millisecond apart. Messages that were moved to the queue between two
+    sends get an arrival between those of the sends. If the arrivals would spread too far, some share an instant (see
+    the bound in `of`).
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,
@@ -227,8 +223,8 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind. If
-        # that spread has fewer milliseconds than there are arrivals, some share an instant.
+        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind.
+        # Some arrivals may then share an instant.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -254,8 +250,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
     """Return the messages of a FIFO queue that were sent ahead, as runs with the codes of their new records.
 
-    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it:
-    an earlier repair put it right, or the message was moved.
+    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it.
     """
 
     def right_code(at: int, record: Record) -> int:

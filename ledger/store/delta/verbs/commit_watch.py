@@ -1,9 +1,7 @@
 """The newest commits as a measure of the load: paths, conflicts, beats.
 
-A beat is a commit that shows that the holder of a claim is alive. A process reads a commit once (again after a fork, or
-if the ledger was replaced). The newest COMMITS_DUE commits of `messages` and of `visibility` are kept: with so many
-commits a round of upkeep is due. The values come from the commits of all processes. A process that has just started
-therefore reports the same values as a process that has followed the log for days.
+A beat is a commit that shows that the holder of a claim is alive. A process keeps the facts about the newest
+COMMITS_DUE commits of `messages` and of `visibility`. The values come from the commits of all processes.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ BEATS = ("granted", "granted again", "extended")
 class RecentCommits:
     """The commits of `messages` and `visibility` within the last `seconds`.
 
-    The period is the last hour. The period is shorter if the newest 2,000 commits of a table do not reach back so far.
+    The period is the last hour, or shorter if the newest 2,000 commits of a table do not reach back so far.
 
     Attributes:
         commits: The number of these commits, without those that name no verb.

@@ -87,7 +87,7 @@ class QueueContents:
         rows, by queue."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
-            # For very many segments, read all segments of the queue: a predicate that names them takes longer.
+            # For very many segments, read all segments of the queue, which is faster.
             segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])

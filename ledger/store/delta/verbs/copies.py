@@ -1,6 +1,6 @@
 """Commits of the parts of a copy to its target queue.
 
-A part is one append to `messages`, or it is not written at all. See `rules.copies`.
+A part is one append to `messages`. See `rules.copies`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class Copies:
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of a copy (see Store.copy_progress).
 
-        The number of parts is read first. If another process commits a part before the marks are read, the marks may be
-        those of the newer part. In that case the returned number of parts is too small, and `add` refuses a part that
-        follows from this number.
+        The number of parts is read first. If another process commits a part before the marks are read, the returned
+        number is too small, and `add` refuses the next part.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -59,8 +58,8 @@ class Copies:
         """Append a part. Return False if this part is not the next one of the copy (see Store.add_copies).
 
         On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
-        the part is decided again with a later number, so that sequence numbers only grow. Raises ClocksDisagree,
-        OverLimit, QueueDoesNotExist, StorageFailed and ContentionOutlastedRetries.
+        the part is decided again with a later number. Raises ClocksDisagree, OverLimit, QueueDoesNotExist,
+        StorageFailed and ContentionOutlastedRetries.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
@@ -110,7 +109,7 @@ def _rows(
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
     """Return the rows of a part for a FIFO queue. Sequence numbers grow in the order of the part's messages.
 
-    Each message goes to the lane of its group. The part's messages of one lane are in one new segment. `send` is the
+    Each message goes to the lane of its group, and the messages of one lane are in one new segment. `send` is the
     number of the part among the queue's sends.
     """
     key, by_lane = ids.new_send_key(), dict[int, list[int]]()

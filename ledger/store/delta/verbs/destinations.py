@@ -19,7 +19,6 @@ def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
     """Return a list with the queue that the redrive policy names, or an empty list.
 
     The list is empty if there is no policy, or no queue of that name, or if that queue cannot take these dead letters.
-    A user may have made another queue of this name since the policy was set, so the function checks that queue again.
     """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
@@ -35,9 +34,8 @@ def load_with_destinations(
 ) -> Loaded:
     """Load the lanes of a queue and of those queues that its messages may move to (`Loaded.targets`).
 
-    `others` looks up the queues that messages may move to. All of these queues still exist after the read of the lanes:
-    if one was deleted meanwhile, `others` is called again. A message that moved to a deleted queue would be in no
-    queue. Raises QueueDoesNotExist if the queue itself is gone.
+    `others` looks up the queues that messages may move to. If one of these queues was deleted before the
+    lanes were read, `others` is called again. Raises QueueDoesNotExist if the queue itself is gone.
     """
     while True:
         targets = others()

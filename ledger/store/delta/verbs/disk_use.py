@@ -1,9 +1,7 @@
 """The disk use of a ledger's tables, and the bytes that are written a day.
 
-Both figures follow from the sizes and times of the files. Hardly any file is written twice (`_last_checkpoint` is), so
-a file's time tells when its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take
-up disk. After a time as long as the retentions (`deleted_file_retention` and `log_retention`), upkeep removes about as
-much as verbs write. Under a constant load the disk use then stays the same.
+Both figures follow from the sizes and times of the files. Hardly any file is written twice, so a file's time tells when
+its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take up disk.
 """
 
 from __future__ import annotations

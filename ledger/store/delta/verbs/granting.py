@@ -1,7 +1,6 @@
-"""Answers of a receive to one request: a grant, an error, or None.
+"""Answers of a receive to one request: a grant (the messages of one receipt), an error of this request alone, or None.
 
-A grant is the messages of one receipt. An error concerns this request alone. None: there was no message for the
-request.
+None: there was no message for the request.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ def refused(error: LedgerError) -> RequestGrant:
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages may share one place. A verb on one of these messages would change the others,
-    too.
+    In such a segment several messages may share one place. A verb on one of them would change the others, too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -102,7 +100,7 @@ def grant_of(
 class GrantRows:
     """The rows (GRANTED_RUNS) of grants that are decided together, as slices of one table.
 
-    The table is made when the first rows are asked for. To make it takes about as long for thirty grants as for one.
+    The table is made when the first rows are asked for.
     """
 
     def __init__(self, lanes: Lanes) -> None:

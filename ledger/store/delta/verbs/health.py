@@ -47,8 +47,7 @@ class TableHealth:
             them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. If log entries or other checkpoints hold
-            the same facts, `ledger repair` moves them out. If a table cannot be opened for writing because of them, the
-            opening moves them out itself (on a local path).
+            the same facts, `ledger repair` moves them out.
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
             (empty: they commit directly).
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
@@ -146,7 +145,7 @@ def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | N
     """Return the age, in seconds, of the first commit of a verb to `visibility` that upkeep has not gone over and
     `receipts` does not have.
 
-    The table `receipts` counts because `Ledger.fill_receipts` copies commits, too.
+    `Ledger.fill_receipts` may have copied commits without upkeep.
     """
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
@@ -179,7 +178,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # No verb works on an altered table, so no verb compares the time.
+            # No verb works on an altered table.
             return {}
     return problems
 

@@ -30,9 +30,9 @@ class Tasks:
     def put(self, task: MoveTask) -> bool:
         """Store a task (see Store.put_task).
 
-        If another commit to the table comes first, this call decides again. If Spark's MERGE makes the commit, this
-        call decides again only after a commit to the same row. That is enough: two tasks that start at once, without
-        knowing of each other, have the same id (`move_task.new_task`).
+        If another commit to the table comes first, this call decides again. If Spark's MERGE makes the commit, only a
+        commit to the same row counts. That is enough: two tasks that start at once have the same id
+        (`move_task.new_task`).
         """
 
         def decide(losses: int) -> Plan[bool]:

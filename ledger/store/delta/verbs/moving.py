@@ -1,7 +1,6 @@
 """Moves between queues: dead letters (D1) and redrives (D2), without copying a body.
 
-After a move, the counts of the new queue include the message, and those of the old queue do not. A rejection moves
-messages to the dead-letter queue at once, however few times they were received.
+A rejection moves messages to the dead-letter queue at once, however few times they were received.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class Rejecter:
 
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # Leave out the queue itself: it may be its own dead-letter queue (M4). It is left out here and not in
-            # `targets`, because a receive that shares the commit needs it among the targets.
+            # Leave out the queue itself: it may be its own dead-letter queue (M4).
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
@@ -111,10 +109,8 @@ def move(
     `runs` have the codes of their records. `arrives` returns the record that a message has in `target`, from its record
     here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
 
-    A segment has one lane in each queue, whatever queues its messages came through. Two moves of a segment's messages
-    to one queue therefore change the same head row, and receives find all of these messages. The lane in `target`
-    follows from the lane that the segment was sent to, which never changes. The lane that the segment has in the
-    present queue does not count.
+    The lane in `target` follows from the lane that the segment was first sent to. A segment therefore has one lane in
+    each queue. Two moves of its messages to one queue change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
     # Note the receipts that expired on these messages: after the move, no record of the queue shows that.
@@ -140,8 +136,8 @@ def move(
 class Redriver:
     """D2: the verb `redrive` of a store.
 
-    The verb moves visible messages of a dead-letter queue back to the queues that they came from, or to a named queue,
-    in one commit. One redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
+    The verb moves visible messages back to the queues that they came from, or to a named queue, in one commit. One
+    redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
     """
 
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:

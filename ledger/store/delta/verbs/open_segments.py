@@ -1,9 +1,9 @@
 """The open segments of one writer, and the last ordinal of each.
 
 An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
-therefore never append to one segment at once. An append whose commit raised an error, or whose thread was interrupted,
-does not give its segment back. Neither does an append that finds its segment extended by another writer, or an append
-to a table whose segments cannot be extended (see `Tables.extends_segments`). No append uses such a segment again.
+therefore never append to one segment at once. No append uses a segment again after an error or an interrupt of its
+append, or if another writer has extended the segment. Some tables' segments are never used again (see
+`Tables.extends_segments`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten. (Later
-#: the limit may be higher, see `_let_go`.)
+#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten (see
+#: `_let_go`).
 FEW_OPEN = 64
 
 
@@ -82,10 +82,9 @@ class OpenSegments:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are too old to append to, for example those of queues that were deleted long ago.
+        """Forget segments that are too old to append to.
 
-        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left. A
-        segment that another thread gives back meanwhile may be forgotten, too.
+        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left.
         """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}

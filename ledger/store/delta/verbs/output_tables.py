@@ -1,7 +1,6 @@
 """Output tables: whether a claim's write is in, or fenced off.
 
-An engine that can commit safely beside the table's other writers asks the table. `written_or_fenced` asks and, if the
-write is not in, commits a fence. `committed` only asks.
+`written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ class OutputTables:
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may be on another store than the ledger, so the ledger's own check proves nothing about that
-            # store.
+            # The output may be on another store than the ledger, so the ledger's own check does not cover that store.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -91,8 +89,7 @@ class OutputTables:
         """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
-        are writing to the table. Raises OutputUnreadable if the answer cannot be known: a missing table does not prove
-        that the write is not in.
+        are writing to the table. Raises OutputUnreadable if the answer cannot be known.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -107,8 +104,7 @@ class OutputTables:
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
 
-        Do not ask a table that recently took longer than WAIT_SECONDS and gave no answer: raise the last error of this
-        table again.
+        If a table recently took longer than WAIT_SECONDS and gave no answer, do not ask it: raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()
@@ -143,7 +139,7 @@ class OutputTables:
             raise OutputUnreadable(table, str(error)) from error
         spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
-            # delta-rs does not support every feature of tables that Spark writes, so Spark is tried too.
+            # delta-rs does not support every feature of Spark's tables, so Spark is tried, too.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
         if scheme in S3:
             return self._engines_on_s3(table, spark)
@@ -173,11 +169,11 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # Make the rows (or the fence) survive a power cut before this process records what became of the messages.
+            # Make the rows (or the fence) durable before this process records what became of the messages.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):
-            # The rows may be in the earlier table. It may come back, say, with a disk that is not mounted now.
+            # The rows may be in the earlier table, which may come back, say, with a disk that is not mounted now.
             raise OutputUnreadable(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )

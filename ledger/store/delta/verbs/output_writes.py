@@ -65,8 +65,8 @@ class Outputs:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove that
-            # table's files.
+            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove
+            # that table's files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
@@ -111,15 +111,14 @@ class Outputs:
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
         """See OutputWrites.written_or_fenced."""
-        # Wait without a limit: the caller holds no turn, so no other verb waits for the caller.
+        # Wait without a limit: the caller holds no turn.
         return self.tables.written_or_fenced(location, identifier, patience=None)
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         """See OutputWrites.require_held."""
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
-        # Skip messages for which this receipt began a write: only the output table knows whether the write is in.
-        # `begin` asks that table.
+        # Skip messages for which this receipt began a write: `begin` asks their output table.
         decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
         kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
@@ -161,8 +160,7 @@ class Outputs:
     ) -> int:
         """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # Under a quota on messages in flight, an action that keeps messages in flight must conflict with a receive that
-        # counts them (as in `Applier.apply`). The action and the receive both count up lane 0.
+        # Under a quota on messages in flight, the actions count up lane 0 (as in `Applier.apply`).
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
@@ -207,10 +205,10 @@ class Outputs:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
         A receive could take a message whose deadline has passed, or that an earlier receive under one of the ids
-        `attempts` holds. With `only`, ask only about messages with exactly this record. A fence is a commit to the
-        output table. Afterwards `loaded` has each of these messages as deleted, or as never written. If a table gives
-        no answer, its messages stay in doubt, and this decision grants none of these messages (`Lanes.undecided`). The
-        error of that table is returned, or one error for several such tables.
+        `attempts` holds. With `only`, ask only about messages with exactly this record. Afterwards `loaded` has each of
+        these messages as deleted, or as never written. If a table gives no answer, its messages stay in doubt, and this
+        decision grants none of them (`Lanes.undecided`). The error of that table is returned, or one error for several
+        such tables.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -260,9 +258,9 @@ class Outputs:
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
         """Ask the tables about the writes of messages that a restore under a receipt makes visible.
 
-        A write that is not in is fenced off by a commit to its table. Then the write can never get in. No error is
-        raised for a table that is gone, or in whose place another table lies. By the restore, the owner has decided
-        about the messages of such a table. Raises OutputUnreadable for any other table that does not answer.
+        A write that is not in is fenced off by a commit to its table. No error is raised for a table that is gone, or
+        in whose place another table lies: the owner's restore decides about its messages. Raises OutputUnreadable for
+        any other table that does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
@@ -315,7 +313,7 @@ def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | No
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
     """Return the plan that records, for each piece, what `rule` returns, if it returns a record.
 
-    The plan notes `event` about these messages (None: no event). Its answer is None.
+    The plan notes `event` about these messages (None: no event), and answers None.
     """
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)

@@ -1,9 +1,8 @@
 """The first commit that a verb would make, found without a commit.
 
 A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The verb's first call that
-would change a table ends the run, even if the verb would make further commits. The result is therefore the verb's own
-decision: no other code computes it. The run changes nothing, takes no file locks, and does not read the storage's
-clock. Output tables are asked without a commit (a write that is not in counts as fenced off).
+would change a table ends the run. The run changes nothing, takes no file locks, and does not read the storage's clock.
+Output tables are asked without a commit (a write that is not in counts as fenced off).
 """
 
 from __future__ import annotations

@@ -35,16 +35,13 @@ class Purger:
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).
 
-        On a FIFO queue a purge of all messages is up to three commits, if no send interferes. The first deletes the
-        messages. The second makes the queue forget the sends until now, and counts as a send. The third records the
-        instant, if the queue has a purge interval. If a send comes between the first two commits, both are made again.
-        Each send is therefore wholly before or wholly after the purge. A send before the purge may recognize duplicates
-        of earlier messages, and the purge deletes its messages, too. A send after the purge recognizes no duplicates of
-        earlier messages.
+        On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
+        the queue forget the sends until now, and counts as a send. The third records the instant, if the queue has a
+        purge interval. If a send comes between the first two commits, both are made again. Each send is therefore
+        wholly before or wholly after the purge.
 
         If this process ends between the first two commits, the messages are gone and the queue still remembers its
-        sends. Another call continues at once: a purge counts for the purge interval only when all of its commits are
-        done. A purge by age makes the queue forget nothing, and is one commit.
+        sends. Another call continues at once. A purge by age makes the queue forget nothing, and is one commit.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -85,7 +82,7 @@ class Purger:
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
         """Delete the messages that were sent more than `older_than` milliseconds before now, and return how many.
 
-        All tries use the instant of the call: a purge that waits does not delete more messages than the caller meant.
+        All tries use the instant of the call.
         """
         border = clock() - older_than - 1
 
@@ -116,8 +113,7 @@ class Purger:
         purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # There were no sends to the queue, or none since the last purge (which counts as a send, too). There is
-            # nothing to forget.
+            # There were no sends to the queue, or none since the last purge (which counts as a send, too).
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")

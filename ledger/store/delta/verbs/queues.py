@@ -63,8 +63,7 @@ class Queues:
     def get(self, name: str) -> QueueRecord:
         """Return the queue of this name.
 
-        Raises QueueDoesNotExist. Raises LedgerTooNew if a newer release has set an attribute to a value that this
-        release does not know.
+        Raises QueueDoesNotExist. Raises LedgerTooNew if an attribute has a value that this release does not know.
         """
         queues_by_name = self._all()
         if name not in queues_by_name:
@@ -75,8 +74,7 @@ class Queues:
         """Return the newest version of the table, in which this very queue exists, and whether all `others` exist, too.
 
         Raises QueueDoesNotExist if the queue itself is gone. A decision that may move or receive messages calls this
-        method after reading its lanes. The queue may be deleted between this call and the decision's commit. Then the
-        deletion or upkeep makes the decision run again before a message of the queue is dropped.
+        method after reading its lanes.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -114,8 +112,7 @@ class Queues:
         """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
 
         Returns the queues as they are after the commit, without the queues that were deleted meanwhile. Afterwards no
-        change of the retention brings these messages back. A change of one of these queues that is under way has to
-        decide again.
+        change of the retention brings these messages back.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
@@ -128,11 +125,10 @@ class Queues:
         """Remove the queue's row. Afterwards the messages in the queue belong to no queue, and upkeep drops them.
 
         One commit before and one after the removal count up all lanes of the queue. A verb that decided before one of
-        these commits to move messages to the queue, and commits after it, loses and decides again. A verb that decides
-        after the last commit finds no queue. Messages that arrive during the deletion are deleted with the queue.
+        these commits to move messages to the queue, and commits after it, loses. Messages that arrive during the
+        deletion are deleted with the queue.
 
-        If this process ends between the removal and the last commit, verbs that decided before the first commit still
-        conflict. Upkeep finds the lanes and completes the deletion (`Tidying.forget`).
+        If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -147,8 +143,7 @@ class Queues:
         def close(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used has no head row yet. Count it up, too: that adds a head row, through which
-            # other verbs conflict with this commit.
+            # A lane that was never used gets a head row, through which other verbs conflict with this commit.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -169,8 +164,8 @@ class Queues:
         """Replace the rows of those `queues` that still exist, by id, with the records that `change` returns, in one
         commit.
 
-        `change` gets a queue, all queues, and the present instant. If the commit loses to another commit, `change` is
-        called again with the newer rows. Returns the new records of those queues.
+        `change` gets a queue, all queues, and the present instant. If the commit loses, `change` is called again with
+        the newer rows. Returns the new records of those queues.
         """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
@@ -188,7 +183,7 @@ class Queues:
         """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
         The search goes back `interval` seconds or more, as far as the log reaches. Returns None if it finds no
-        deletion, or if a clock that was ahead dated the deletion.
+        deletion, or one that a clock ahead dated.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -231,8 +226,8 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
 def _first_revision(queue_id: str) -> int:
     """Return the first revision of a queue.
 
-    A MERGE finds the row by the queue's name, and expects the revision that the decision read. Each queue has a range
-    of revisions of its own. A decision about a deleted queue therefore cannot change a new queue of the same name.
+    Each queue has a range of revisions of its own. A decision about a deleted queue therefore cannot change a new queue
+    of the same name.
     """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 

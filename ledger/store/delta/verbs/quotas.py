@@ -1,10 +1,9 @@
 """The bound on the messages of a queue (MaximumMessages).
 
-Two sends at once cannot exceed the bound together. Sends to a standard queue without a bound are blind appends, which
-do not depend on each other. Sends to a standard queue with a bound are counted in the log, as sends to any FIFO queue
-are. A counted send reads the count of sends, then counts the queue's messages, and commits only as the next send of the
-count. Deletes during this time only make room. The bound does not apply to moves, because a dead letter must have a
-queue to go to. The bound does not apply to restores, either.
+Two sends at once cannot exceed the bound together. Sends to a standard queue with a bound are counted in the log, as
+sends to any FIFO queue are. A counted send reads the count of sends, then counts the queue's messages, and commits only
+as the next send of the count. The bound does not apply to moves, because a dead letter must have a queue to go to. The
+bound does not apply to restores, either.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Reader:
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """Yield the reads that cover all runs: the segments of each, and the span of ordinals.
 
-        Each read covers segments of one queue. A read of several segments covers at most MOST_SEGMENTS segments, and at
+        A read covers segments of one queue. A read of several segments covers at most MOST_SEGMENTS segments, and at
         most MOST_MESSAGES places: segments times ordinals in the span.
         """
         listing, spans = self._listings.newest(), _spans(runs)
@@ -218,7 +218,7 @@ def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> 
 def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
     """Return a column's values as a StoredMessage has them, instants in milliseconds."""
     if kind is Kind.INSTANT:
-        # Convert all in one step: to make a datetime for each instant would take most of a read's time.
+        # Convert all in one step: a datetime for each instant would take most of a read's time.
         numbers: list[Any] = milliseconds(column).to_pylist()
         return numbers
     if kind is Kind.ATTRIBUTES:

@@ -30,7 +30,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Append the events of the commits since the last fill, exactly once. Return the number of entries.
 
     The transaction id names the last version of `visibility` that has entries in `receipts`. If two fills start from
-    the same version, Delta accepts one of them. The other fill reads again, and continues after the accepted fill.
+    the same version, Delta accepts one of them. The other fill reads again.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -41,7 +41,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             filled, rows = unfilled(tables)
             if not rows.num_rows:
                 return 0
-            # `receipts` keeps the events of these commits for good, so a power cut must not take the commits back.
+            # `receipts` keeps these events for good, so a power cut must not take their commits back.
             tables.make_durable("visibility", rows["version"][-1].as_py())
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
@@ -57,8 +57,7 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
     The rows come from the table `receipts`, and for commits that are not copied yet from the log of `visibility`.
     `queue` is a queue's id (None: all queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner
-    of an expiry is the process that had received the messages (None: not known). If the same commit received the
-    messages again, its grant names the process that has them since.
+    of an expiry is the process that had received the messages (None: not known).
     """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
@@ -84,8 +83,8 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
 
 def _name_holders(rows: list[dict[str, Any]]) -> None:
-    """Set the owner of each expiry to the process that got the receipt's last grant, in place of the process that
-    committed the expiry. (None: `rows` have no such grant.)"""
+    """Set the owner of each expiry to the process that got the receipt's last grant (None: `rows` have no such
+    grant)."""
     holders: dict[str, str] = {}
     for row in rows:
         if row["event"] in ("granted", "granted again"):

@@ -1,8 +1,8 @@
 """The verb `receive`: one MERGE that grants messages to receipts.
 
 Each request gets a new receipt, unless its attempt id already holds messages: then the request gets these messages
-again. The same MERGE also moves messages that were received too often to the dead-letter queue, unless all requests get
-earlier messages again.
+again. Unless all requests get earlier messages again, the same MERGE moves messages that were received too often to the
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _AskedReceives:
     def is_plain(self) -> bool:
         """Whether calls like this one may be decided in one step.
 
-        A call with an attempt id may not: the attempt may hold messages already, which are granted again. A call with a
-        timeout of 0 may not, either. Its messages stay visible, so two calls may get the same message, in two commits.
+        A call with an attempt id may not: the attempt may hold messages already. A call with a timeout of 0 may not,
+        either: its messages stay visible, so two calls may get the same message, in two commits.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
@@ -94,8 +94,8 @@ class Receiver:
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses or more.
 
-        After so many losses a receive takes messages of some lanes only. If the receives are then decided one by one,
-        the later ones find the messages of the other lanes.
+        After so many losses a receive takes messages of some lanes only. Decided one by one, the later receives find
+        the messages of the other lanes.
         """
         if losses >= LOSSES_TO_HALVE:
             return None
@@ -112,8 +112,8 @@ class Receiver:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request that asks for fewer messages than its attempt holds is refused. Such a request must not fence off a
-        # write of these messages.
+        # A request for fewer messages than its attempt holds is refused, and must not fence off a write of these
+        # messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -124,8 +124,7 @@ class Receiver:
         granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
         replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
         arriving = {target.id: buried.arriving for target in loaded.targets}
-        # Commit even if no deadline changes. The version of a grant is its fencing token, so it must be the version of
-        # the commit that made the grant.
+        # Commit even if no deadline changes: the version of a grant is its fencing token.
         always = any(len(part.runs) for part in repeated.values())
         meeting = _lanes_to_count_up(loaded.queue, attempts)
         return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
@@ -192,10 +191,7 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Tell whether an earlier receive under the attempt id holds more messages than the request asks for.
-
-    Such a request is no retry of that receive.
-    """
+    """Tell whether an earlier receive under the attempt id holds more messages than the request asks for."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
@@ -232,8 +228,7 @@ def _lanes_to_count_up(queue: QueueRecord, attempts: Collection[str]) -> tuple[i
     conflict.
 
     Two receives of one attempt may choose different lanes, so both also count up a lane that follows from the attempt
-    id. A quota on messages in flight holds exactly only if every receive has seen the receive before it. Receives under
-    a quota therefore all count up lane 0.
+    id. Receives under a quota on messages in flight all count up lane 0, because each must see the one before it.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})

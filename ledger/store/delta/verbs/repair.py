@@ -3,20 +3,17 @@
 The repair cuts a table back to its last whole version. A version is whole if all log entries after the newest intact
 checkpoint (or from version 0 on), up to this version, are readable. For every table but `messages`, the data files of
 the version must be whole, too. Each later entry is replaced by an entry of the same version that changes nothing and
-records the loss. The number of a lost commit is therefore not given to another verb's commit. Noted version numbers
-stay valid: those of other tables in `visibility`, those of `visibility` in `receipts`, and those that users noted. The
-newest entry is replaced first and the oldest one last, so the next repair can continue a repair that was stopped.
+records the loss. Version numbers that users or other tables have noted stay valid. The newest entry is replaced first
+and the oldest one last, so the next repair can continue a repair that was stopped.
 
 Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
-Records in `visibility` of lost messages refer to nothing, as after an upkeep that dropped the messages. If an
-acknowledgement is lost, the message is received again. If `visibility` still records that a write to an output table
-had begun, the output table is asked, as after any crash.
+Records in `visibility` of lost messages refer to nothing. If an acknowledgement is lost, the message is received again.
 
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
 the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
 as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
 starts. These are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair replaces the
-damaged entry by an entry that records the loss. The other entries stay, and `receipts` is filled from them.
+damaged entry by an entry that records the loss. The other entries stay.
 
 If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
 that the other messages can be received. Another table that has such a file is cut to the version before the file was
@@ -71,8 +68,7 @@ class LostCommit:
     """A commit that a repair takes out.
 
     `verb` is known if the log entry is readable, and else empty. `messages` is the number of the commit's messages
-    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole,
-    and only comes after the version to which the table is cut.
+    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole.
     """
 
     version: int
@@ -239,8 +235,8 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
         _cut_past(repair, place, lost)
     for commit in reversed(repair.commits):
         _replace(place, lost, log_file(commit.version), _nothing(repair.table, commit))
-    # Move out unreadable checkpoints of versions that were cut off. `mend_checkpoints` moves none while an entry is
-    # missing, so it is called again.
+    # Move out unreadable checkpoints of versions that were cut off: `mend_checkpoints` moves none while an entry is
+    # missing.
     mend_checkpoints(str(place), lost, deep=True)
     newest = repair.version + len(repair.commits)
     if not repair.files:
@@ -263,7 +259,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of versions before `readable_from` starts, then replace the damaged
     entries.
 
-    If a repair is stopped before it has replaced the damaged entries, the next repair finds these entries again.
+    If a repair is stopped, the next repair finds the damaged entries again.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():
@@ -292,8 +288,7 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
     """Replace a log entry in one step, and keep the old one, if there is one, in the folder `lost`.
 
-    The version's checksum file describes the old entry, and engines take columns and properties from this file. So the
-    function moves the checksum file away first.
+    The version's checksum file describes the old entry, so the function moves this file away first.
     """
     with contextlib.suppress(FileNotFoundError):
         set_aside(place, lost, path.replace(".json", ".crc"))

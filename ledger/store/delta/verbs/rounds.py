@@ -1,10 +1,8 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and whether a process holds the lease to run a round now. To look, a
-process reads the newest versions of three tables, and the record only if `tasks` has a new version or was replaced. The
-record is in the log of `tasks`, the table with the fewest commits, as transactions (Delta's application ids with a
-number each). The log and its checkpoints keep the newest number of each application for good, so the record needs no
-tidying:
+The record tells how far the last round went, and whether a process holds the lease to run a round now. The record is in
+the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its checkpoints keep the
+newest number of each application for good:
 
 | application | its number |
 |---|---|
@@ -17,11 +15,8 @@ tidying:
 
 **The lease.** A process takes the lease by committing the next number: Delta lets one process have this number. The
 lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
-once (see `upkeep`), so the lease only saves work. A simple rule for a holder that died is therefore enough. A process
-that has *seen* the same number held for long enough takes the next number (see `ledger.upkeep_daemon`). It measures
-that time by the uptime of its machine, so a wrong clock cannot keep a lease for ever. A process that looks only once,
-as one that cron starts, sees no time pass. This process takes the next number if the lease was taken long enough ago,
-as far as the clocks of both machines tell. A holder that was only slow continues its round beside the next holder.
+once (see `upkeep`), so the lease only saves work. A holder that died gives no lease back. After a time, another process
+therefore takes the next number (see `ledger.upkeep_daemon`).
 
 **How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
 the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
@@ -69,8 +64,8 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held. It was taken at
-    `leased_at` (milliseconds; None: that is not known).
+    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held. `leased_at` is
+    when the lease was taken (milliseconds; None: not known).
     """
 
     last: Round | None
@@ -100,8 +95,7 @@ class Rounds:
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions. Reads the record only if its table has a new version or was
-        replaced.
+        """Return the record and the newest versions.
 
         Raises StorageFailed.
         """
@@ -112,8 +106,7 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return replace(kept[1], versions=versions)
             record = self._record(versions)
-            # If a commit to the record's table came between these reads, the record and the versions do not belong
-            # together: read again.
+            # If a commit to the record's table came between these reads, read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -122,8 +115,8 @@ class Rounds:
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the lease after the one that a look saw, whether that one is held or not. Return False if another
-        process was first.
+        """Take the lease after the one that `look` saw, even if that lease is held. Return False if another process was
+        first.
 
         Raises StorageFailed.
         """
@@ -137,7 +130,7 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still has it. (`record` has given it back after a round that ended well.)
+        """Give the lease back if this process still has it.
 
         Raises StorageFailed.
         """
@@ -148,8 +141,7 @@ class Rounds:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
         The round began at the instant `at`. Nothing is committed if a record of the last AGE_DUE seconds has the same
-        versions, and there is no lease to give back. A LedgerError is only logged: the round is done, and at worst the
-        next round comes sooner.
+        versions, and there is no lease to give back. A LedgerError is only logged.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -204,14 +196,11 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits that the process makes
-    anyway.
+    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits of this process.
 
-    Most checks cost a verb one addition. `_newest` has the newest version of each table of LOADED that this process has
-    committed to. Once these versions together reach COMMITS_OVERDUE, the record is read, and then again only after
-    COMMITS_DUE more commits. With fewer commits the record is never read, unless the ledger was restored (its versions
-    then jump). `why_overdue` decides by the record, as for `health`, so the warning comes no earlier than that of
-    `health`.
+    `_newest` has the newest version of each table of LOADED that this process has committed to. Once these versions
+    together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE more commits.
+    `why_overdue` decides by the record, as for `health`.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
@@ -231,7 +220,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # The verb's commit has landed: a failed look at upkeep's record must not make the verb fail.
+            # A failed look at upkeep's record must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._asked_again_at = commits + COMMITS_DUE

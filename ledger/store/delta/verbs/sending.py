@@ -1,12 +1,11 @@
 """Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
-Most appends extend an open segment. An open segment belongs to one writer and to one lane. A send to a FIFO queue may
-extend an open segment in each of several lanes. A send under an attempt id writes a segment of its own, whose name
-follows from the id.
+Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend an
+open segment in each of several lanes. A send under an attempt id writes a segment of its own, whose name follows from
+the id.
 
-Every append adds files, and verbs look at all files that exist. The writer therefore joins the files of its open
-segment after every WORTH_JOINING appends. Readers see no difference. If a writer leaves a segment with many files
-behind, upkeep joins these files.
+The writer joins the files of its open segment after every WORTH_JOINING appends, because verbs look at all files that
+exist. Readers see no difference.
 
 The *ordinal* of a message is its place in its segment.
 """
@@ -46,7 +45,7 @@ from ledger.store.protocol import QueueRecord, StoredSend
 #: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
 #: The number of appends after which an open segment's small files are joined. A join takes as long as about three
-#: sends. With 2,000 files a verb takes 40 ms longer. (Both were measured once, and the machine is not recorded.)
+#: sends. With 2,000 files a verb takes 40 ms longer. (The machine of both measurements is not recorded.)
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -75,7 +74,7 @@ class _Append:
 
 
 class Sender:
-    """Appends small sends. An open segment has exactly one writer: a Sender, which numbers its messages itself.
+    """Appends small sends. A Sender is the only writer of its open segments, and numbers their messages itself.
 
     If a Sender exists twice (say, on two copies of a running machine), one of the two goes on with a segment. The other
     one gets SegmentTaken and begins a new segment.
@@ -138,8 +137,7 @@ class Sender:
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
         """Send to a FIFO queue (F1, and the order of F2): the log itself counts the sends.
 
-        A send that was decided without the send before it does not commit. A committed decision about duplicates
-        therefore holds, and sequence numbers grow.
+        A send that was decided without the send before it does not commit.
         """
         application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
@@ -183,21 +181,21 @@ class Sender:
     ) -> tuple[dict[Key, StoredSend], int]:
         """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
 
-        Return also the instant of this send. This instant is not before that of any earlier send that counts: a clock
-        repair sets sends aside, which then do not count (see `state.send_history`). Raises ClocksDisagree.
+        Return also the instant of this send. This instant is not before that of any earlier send that counts (see
+        `state.send_history`). Raises ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again, after the rows. If this process was stopped before it read the rows, these may have
-        # later sends than the first reading of the clock.
+        # Read the clock again: if this process was stopped meanwhile, the rows may have later sends than the first
+        # reading.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # The caller has read the count of sends. Look up the last purge after that count. In the other order, this send
-        # would miss a purge between the two reads, and would still commit.
+        # The caller has read the count of sends. Look up the last purge after that count: in the other order, this send
+        # would miss a purge between the two reads.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -212,8 +210,8 @@ class Sender:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
         If the append found one of its segments taken (`is_taken`), none of its segments is used again. After an error
-        nobody knows the state of the segments, so none of them is used again either. After a commit the segments are
-        given back only if an append can extend a segment of this table (`extends_segments`).
+        none is used again, either. After a commit the segments are given back only if an append can extend a segment of
+        this table (`extends_segments`).
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
@@ -251,8 +249,7 @@ class Sender:
     def _join(self, segment: OpenSegment) -> None:
         """Join the files of an open segment that has many.
 
-        A failure, such as a conflict with another commit, does not affect the sent messages. A later call or upkeep
-        joins the files.
+        A failure does not affect the sent messages. A later call or upkeep joins the files.
         """
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)

@@ -1,16 +1,15 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread of a process makes a shared commit for a queue, other threads' calls that could share a commit for this
-queue wait. The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to
-another writer halves this number of others.
+While one thread makes a shared commit for a queue, other threads' calls that could share a commit for this queue wait.
+The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer
+halves this number.
 
-The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. Together they
-become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between these
-commits. All verbs of a commit wait at the same time, so any order of them is correct.
+The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. The changes of
+all verbs become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between
+these commits.
 
-Verbs of one kind are decided in one step if the result is the same. Most of a decision's cost does not depend on the
-number of verbs. Each verb has its own answer, or its own error. If the commit loses or fails, all its verbs lose or
-fail.
+Verbs of one kind are decided in one step if the result is the same. Each verb has its own answer or error. If the
+commit loses or fails, all its verbs lose or fail.
 
 Small sends may share one append. Small reads of granted messages may share one read of the table.
 """
@@ -41,8 +40,8 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone: sharing would save such a send
-#: little. A read of more messages is made alone.
+#: A send with more messages, or more characters in their bodies, is committed alone. A read of more messages is made
+#: alone.
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
@@ -67,8 +66,8 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
     queue are equal.
 
     Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
-    decides all of these verbs in one step, or returns None if the result could differ from decisions one after the
-    other. `asked` has the facts about this verb that `joint` needs.
+    decides all of these verbs in one step, or returns None if the result could differ from decisions one by one.
+    `asked` has the facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out, for the next commit. To be put off does not count as a loss.
+        #: Whether a commit that landed left this verb out, for the next commit.
         self.put_off = False
 
 
@@ -163,11 +162,10 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
 
-    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. The
-    process compares each table's log with what the process has read of this log in the current generation. The first
-    read of a table in a generation has nothing to be compared with. The queue is therefore looked up again after the
-    first verb of each generation. After later verbs of the generation, the list of queues that was read last is enough
-    if it has the queue. That check reads nothing from the storage.
+    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. To notice
+    this, the process compares a table's log with what it has read of this log in the generation. The first read in a
+    generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
+    generation. After later verbs, the list of queues that was read last is enough if it has the queue.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -179,8 +177,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
-        If the verb raises no error, the context checks the queue afterwards. The context raises QueueDoesNotExist if
-        the ledger was replaced since the queue was looked up and the new ledger lacks the queue.
+        After the verb, the context raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger
+        lacks the queue.
         """
         yield
         generation = self._tables.generation()
@@ -206,7 +204,7 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id does not share its append, which records the id.
+        """Send messages (see Sender.send). A send with an attempt id does not share its append.
 
         Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
         """
@@ -252,8 +250,7 @@ class SharedReads:
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return those messages of a grant that have rows, in the order of Store.read.
 
-        The messages of a small grant come from memory if this process still keeps all of them (see
-        `state.recent_messages`).
+        The messages of a small grant may come from memory (see `state.recent_messages`).
         """
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
@@ -280,7 +277,7 @@ def _is_small(entries: Sequence[Entry]) -> bool:
 
 class CommitDecisions:
     """The decisions of one commit, and the outcome of each verb. The lanes in `loaded` have the changes of all
-    decisions so far.
+    decisions.
 
     Attributes:
         names: The names of the verbs in the commit.
@@ -345,8 +342,8 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether a decision can join the commit: no earlier decision of the commit grants one of the same
-        messages under another receipt."""
+        """Tell whether a decision can join the commit: no earlier decision grants one of the same messages under
+        another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 
@@ -363,7 +360,7 @@ class CommitDecisions:
 
 
 def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
-    """Return the verbs in groups of one kind each. Groups are in the order of their first verbs."""
+    """Return the verbs in groups of one kind each."""
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
@@ -371,8 +368,7 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Tell whether two grants share a message under different receipts. (Two receives under one attempt id get the same
-    receipt.)"""
+    """Tell whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
@@ -384,8 +380,8 @@ def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) 
     """Fail all waiting calls when the shared commit fails.
 
     The thread that commits, whose call is the first, raises the error. If the error is a LedgerError, each other call
-    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) nobody knows how far
-    the commit came: each of these calls gets StorageFailed with `unknown`.
+    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) each of these calls
+    gets StorageFailed with `unknown`.
     """
     try:
         yield

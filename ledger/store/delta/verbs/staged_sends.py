@@ -48,8 +48,8 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each commit that the queue has room. `admit` returns a further transaction for the
-        commit (None: there is none)."""
+        """`admit` checks before each commit that the queue has room, and returns a further transaction for the commit
+        (None: there is none)."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
         #: Whether a commit was begun whose outcome is unknown.
@@ -58,8 +58,7 @@ class Publisher:
     def publish(
         self, metadata: dict[str, Any], transaction: tuple[str, int] | None, turn: Any, attempts: Attempts
     ) -> bool:
-        """Publish in one commit, and try again as long as the commit may land. `turn(losses)` is a context in which a
-        commit is safe.
+        """Publish in one commit. `turn(losses)` is a context in which a commit is safe.
 
         Returns False if another send under the transaction was first, or if upkeep has given the folder up. Raises
         StorageFailed, ContentionOutlastedRetries, and what `admit` raises.
@@ -91,7 +90,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
     Only folders of sends that began long ago count (see `staging.is_abandoned`). A folder of unpublished files is given
     up first, so that nobody can publish the files any more, and then removed. A published folder is removed when a
-    vacuum has removed all files in it. Folders whose names are not those of bulk sends are not touched.
+    vacuum has removed all files in it.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -101,10 +100,9 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         if not staging.is_abandoned(folder, clock()):
             continue
         try:
-            # Give an unpublished folder up first, so that nobody publishes files that are removed here or by a vacuum.
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # One cause may be a Spark task that was not stopped and still writes to the folder.
+            # One cause may be a Spark task that still writes to the folder.
             log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
@@ -120,7 +118,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
     """Tell whether a folder has ended: published, or given up. If it has not, commit that it is given up.
 
-    Returns False if this commit lost to another one, such as the sender's. The next round looks at the folder again.
+    Returns False if this commit lost to another one, such as the sender's.
     """
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])

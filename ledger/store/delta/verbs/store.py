@@ -84,8 +84,7 @@ class AllCounts(NamedTuple):
     """The counts of all queues, by name.
 
     `version` is the version of `visibility` that was read. `messages` is the newest version of `messages` that was read
-    for any queue. `now` is the clock's reading. A queue whose last commit is later than `now` is counted at the time of
-    that commit.
+    for any queue. `now` is the clock's reading.
     """
 
     version: int
@@ -98,7 +97,7 @@ class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share the store.
 
     `outputs` are the output tables as the engine reaches them. `by_spark` reaches output tables through the user's
-    Spark session, because only Spark can read or commit to some tables.
+    Spark session.
     """
 
     def __init__(
@@ -335,8 +334,7 @@ class DeltaStore:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
         Upkeep drops a message only when it is final in every queue (see `tidying`). This method reads the records after
-        its caller looked for the rows. A message that its record shows as held is not final, so upkeep did not drop it:
-        its row was lost in another way. A message whose deadline has passed counts as held until its record changes.
+        its caller looked for the rows. So upkeep did not drop a message that is held: its row was lost in another way.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))

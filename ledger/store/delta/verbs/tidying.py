@@ -1,12 +1,10 @@
 """Upkeep of the records of messages: usually one commit for each lane that needs a change.
 
-A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). Its record there shows
-that it was deleted and that nobody can restore it, or that it was moved to another queue. A verb that decided on an
-older state does not commit either, because it conflicts through the lane's head row.
+A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). A verb that decided on
+an older state does not commit, because it conflicts through the lane's head row.
 
 An expired message must become final before it may be dropped. First the queue records for good which messages have
-expired. Then the lane records the message as deleted. A verb that is about to move or grant the message conflicts with
-the lane's commit, and decides again.
+expired. Then the lane records the message as deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def is_final(record: Record, before: int) -> bool:
     """Tell whether a message is final in this queue: no verb of the queue can change it any more.
 
     A message is final if it was deleted by the instant `before` and its record has no receipt to restore it by. A
-    message that was moved to another queue is final, too: the other queue has a record of it, which decides.
+    message that was moved to another queue is final, too.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -55,10 +53,9 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts. If `before` is NEVER, no deletion is that old. If the
-    clock is not confirmed (see `ages`), `tidy` and `repair` use the instant `not_beyond` instead of the clock (None:
-    the clock is confirmed). The round began in `generation`. `repair`, `forget` and `tidy` remove no rows in a later
-    generation: they raise LogReplaced.
+    Deletions before the instant `before` lose their receipts (NEVER: none do). If the clock is not confirmed (see
+    `ages`), `tidy` and `repair` use the instant `not_beyond` in its place (None: the clock is confirmed). `repair`,
+    `forget` and `tidy` remove no rows in a generation after `generation`: they raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -68,9 +65,8 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        `rows` are all rows of `visibility`. Each such lane gets a new head row, with a higher revision and a lower
-        ordinal than its other head rows. Once the new row is committed, verbs use it. A second commit removes the other
-        head rows.
+        `rows` are all rows of `visibility`. Each such lane gets a new head row, which verbs then use. A second commit
+        removes the other head rows.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -99,9 +95,8 @@ class Tidying:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
         to do it.
 
-        Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed, with the head rows. A
-        verb that decided before the removal to move messages of the queue therefore does not commit. A verb that
-        decides after the removal finds no queue.
+        Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed. A verb that decided
+        before the removal to move messages of the queue conflicts with the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -118,8 +113,7 @@ class Tidying:
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
         """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
 
-        Return all `queues`: queues that were recorded anew as they are after the commit, and the other queues as they
-        were given.
+        Return all `queues`. Those that were recorded are as after the commit, and the others as they were given.
         """
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
@@ -131,11 +125,10 @@ class Tidying:
         """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
         A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
-        about old deletions, and joins neighbours among these rows. It records as deleted the messages of which the
-        queue has noted that they expired, except those that are in flight or locked.
+        about old deletions, and joins neighbours among these rows. Messages that the queue has noted as expired are
+        recorded as deleted, except those in flight or locked.
 
-        `rows` and `listing`, of any version, show which lanes are worth a commit. Each commit decides on the state that
-        it reads itself.
+        `rows` and `listing`, of any version, show which lanes are worth a commit.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -147,7 +140,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows. A message that has a row is then listed, unless it was dropped.
+            # List the messages after reading the rows: a message that has a row is then listed, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -159,7 +152,7 @@ class Tidying:
         """Return the runs to record in the lanes, and how many runs this saves.
 
         With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
-        change is not worth a commit. Such a change saves no run, takes no receipt away, and records no expired message.
+        change would save no run, take no receipt away, and record no expired message.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -175,7 +168,7 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Judge by this round's instant, not by the lane's own time, which a clock that was ahead may have set.
+        # Judge by this round's instant, not by the lane's own time, which a clock ahead may have set.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
@@ -186,8 +179,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether the queue's note of what has expired is not too far in the future, so that the round may use
-        it."""
+        """Tell whether the queue's note of what has expired is not too far in the future."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:

@@ -1,12 +1,10 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Upkeep keeps a ledger small and fast. No verb needs upkeep for being right, but the table `receipts` needs it to be
-complete. A round, or `Ledger.fill_receipts`, must copy the events of commits before these commits are older than
-`log_retention`.
+No verb needs upkeep for being right, but the table `receipts` needs it to be complete. A round, or
+`Ledger.fill_receipts`, must copy the events of commits before these commits are older than `log_retention`.
 
 A round with a vacuum writes the settings `log_retention` and `deleted_file_retention`, if they are given, into the
-properties of the tables (`set_retention`). These properties tell how long a table keeps its past, and both engines obey
-them.
+properties of the tables (`set_retention`). Both engines obey these properties.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ def kept(engine: Engine, table: str) -> Kept:
 def require_possible(engine: Engine, settings: Settings) -> None:
     """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
-    Checks only settings that give one of `log_retention` and `deleted_file_retention`: the table has the other
-    retention from before. Settings that give both are checked when they are read.
+    Checks only settings that give one of `log_retention` and `deleted_file_retention`. Settings that give both are
+    checked when they are read.
     """
     log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
     if (log_retention is None) == (file_retention is None):
@@ -103,10 +101,9 @@ class UpkeepReport:
     Attributes:
         receipts_filled: How many entries `receipts` got.
         queues_removed: How many deleted queues lost their last message.
-        segments_dropped: How many finished segments of existing queues the round dropped. A segment whose commits all
-            lost counts, too, although the next round has to drop it.
-        rows_joined: How many runs of existing queues `visibility` lost by joins and removals (a set counts as its
-            runs).
+        segments_dropped: How many finished segments of existing queues the round dropped, or tried to drop in commits
+            that lost.
+        rows_joined: How many runs of existing queues `visibility` lost (a set counts as its runs).
         lanes_compacted: In how many lanes files were joined. A lane may count twice, as a round joins files twice.
     """
 
@@ -143,24 +140,21 @@ class Segment:
 
 
 class Upkeep:
-    """Rounds of upkeep. A round is safe beside every verb and beside other rounds, however long the round pauses
-    between two steps.
+    """Rounds of upkeep. A round is safe beside every verb and beside other rounds.
 
-    A message may be dropped when it is *final* in every queue (see `tidying`). Such a message stays final. The round
-    may therefore read the tables at different versions, as long as it misses no message and no record:
+    A message may be dropped when it is *final* in every queue (see `tidying`), and it stays final. The round may
+    therefore read the tables at different versions, as long as it misses no message and no record:
 
     - A round lists the files of `messages` before it reads records and queues. The round drops no segment that begins
       afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
     - The round lists queues after those files and after `visibility`. A queue exists before its messages and records. A
       queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
-      the records of that queue before it drops any of its messages. The commits that remove the records force a verb
-      that is about to move messages out of the queue to decide again.
-    - After that the round reads, from one version of `visibility`, whether messages are final. A message that moves
-      from one queue to another is in one of the two in that version. All queues in that version count, also those made
-      or deleted meanwhile.
+      the records of that queue before it drops any of its messages. A verb that is about to move messages out of the
+      queue conflicts with this removal.
+    - After that the round reads, from one version of `visibility`, whether messages are final. A message that moves is
+      in one of its two queues in that version. All queues in that version count.
     - No commit of the round removes rows in another *generation* than the round began in. A generation ends when other
-      tables or a backup replace the ledger's tables. Then the commit is refused, and the round begins anew. A message
-      that is final in one ledger may be unfinished in a backup of it, under the same id.
+      tables or a backup replace the ledger's tables. Then the commit is refused, and the round begins anew.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -204,8 +198,7 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # A message counts as expired only if it has expired by the clock of every driver. Two clocks may differ by
-        # `skew`.
+        # A message counts as expired only if it has expired by the clock of every driver.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -230,10 +223,9 @@ class Upkeep:
             self._say(f"vacuums {table}")
             set_retention(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
-                # Fill again just before the vacuum, which can remove entries of the log: `receipts` must have their
-                # events by then.
+                # Fill again just before the vacuum, which can remove entries of the log.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            # The engines vacuum by the machine's clock, not by `judged.at`: vacuum only if the two are near.
+            # The engines vacuum by the machine's clock: vacuum only if it is near `judged.at`.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
@@ -248,8 +240,7 @@ class Upkeep:
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy a queue (see Tidying.tidy) and return how many runs were saved.
 
-        If the queue's time is too far ahead of the clock, log a warning and skip the queue. The error about this queue
-        must not keep the round from the other queues.
+        If the queue's time is too far ahead of the clock, log a warning and skip the queue.
         """
         try:
             return tidying.tidy(queue, rows, listing)
@@ -268,16 +259,15 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once all their messages are final.
 
-        An open segment stays while its sender may still append to it. If a dropped segment grew again, nobody could
-        tell which messages the segment once had. A segment of a FIFO queue stays while deduplication still reads it, by
-        the clock of any driver. A segment of a queue that is not in `queues` stays unless the queue is `forgotten`. A
-        segment also stays if the log does not show the age of one of its files.
+        An open segment stays while its sender may still append to it. A segment of a FIFO queue stays while
+        deduplication still reads it, by the clock of any driver. A segment of a queue that is not in `queues` stays
+        unless the queue is `forgotten`. A segment also stays if the log does not show the age of one of its files.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
         times = [("first_sent_at", "min"), ("last_sent_at", "max")]
         segments: list[Segment] = []
-        # The log does not show the ages of files without statistics. Such files come from other programs.
+        # The log does not show the ages of files without statistics.
         ageless = set(files.filter(pc.is_null(files["last_sent_at"]))["segment"].to_pylist())
         for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]
@@ -288,8 +278,7 @@ class Upkeep:
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
             segments.append(Segment(queue, row["lane"], name))
-        # Drop only the listed runs of an open segment: a stalled send may have taken further ordinals and not committed
-        # them yet.
+        # Drop only the listed runs of an open segment: a stalled send may still commit further ordinals.
         runs = {
             queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in segments if one.is_open}
         }
@@ -314,7 +303,7 @@ class Upkeep:
         """
         log.info("dropping %d finished segments of %s", len(segments), queue)
         for is_open in (False, True):
-            # Remove sealed segments in commits of their own: such a commit removes whole files and rewrites none.
+            # Remove sealed segments in commits of their own, which rewrite no file.
             chosen = [segment for segment in segments if segment.is_open == is_open]
             parts = [(part, segment.lane) for segment in chosen for part in segment.predicates()]
             for start in range(0, len(parts), MOST_AT_ONCE):
@@ -366,7 +355,7 @@ def _of_many_files(files: pa.Table) -> set[Place]:
 def _doubled(files: pa.Table) -> set[Place]:
     """Return the segments in which several messages may share an ordinal (see `delta_log.join`).
 
-    No send produces such a segment. A fork under an earlier release could leave one.
+    Only a fork under an earlier release could leave such a segment.
     """
     listed = files.filter(pc.is_valid(files["first_seq"])).sort_by(
         [("segment", "ascending"), ("first_seq", "ascending")]

@@ -1,8 +1,7 @@
 """Vital signs of a ledger: values that grow with its load, and signs that something hangs.
 
-A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. A measurement
-reads files of `messages` only if the log does not show enough about them. A process keeps the facts about commits that
-it has read, so that the next measurement reads only new commits.
+A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. Files of
+`messages` are read only if the log does not show enough about them.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Vitals:
 
     Attributes:
         disk: The room that the tables take.
-        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored, because
-            upkeep has not taken the receipt from their records yet.
+        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored.
         oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
         oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.

@@ -1,7 +1,7 @@
 """The view queue_depth of the present, made from `DeltaStore.all_counts`.
 
-Unlike in the view's SQL, `age_of_oldest` may be the age of an older message of the same file that is deleted, expired
-or moved (see `Classified.oldest_sent_at`).
+Unlike in the view's SQL, `age_of_oldest` may be the age of an older message of the same file that is gone (see
+`Classified.oldest_sent_at`).
 """
 
 from __future__ import annotations

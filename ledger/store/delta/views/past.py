@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
-versions of `messages` and `queues` at that time. (It notes nothing if these cannot be read.) A view of the past reads
-each table as of the version that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on. The commit also
+notes the newest versions of `messages` and `queues`, if they can be read. A view of the past reads each table as of the
+version that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: The tables whose versions a commit notes, or `_beside` finds. Versions of `receipts` say nothing, because this table
-#: is filled later than the commits that it reports. Each row of `receipts` has a version of `visibility`.
+#: The tables whose versions a commit notes, or `_beside` finds. The table `receipts` is filled later than the commits
+#: that it reports, so its versions say nothing.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -113,8 +113,8 @@ def _beginning(tables: Tables) -> int:
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
     """Return the commits before the first one with a later instant than `at`.
 
-    That first commit was decided, and so landed, after `at`. All commits after it in the log landed after `at`, too,
-    even those that were decided before `at`. Version 0 made the table, and always counts.
+    That first commit, and all commits after it in the log, landed after `at`. Version 0 made the table, and always
+    counts.
     """
     return list(takewhile(lambda commit: not commit.version or _instant_of(commit) <= at, commits))
 
@@ -134,16 +134,14 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     """Return the version of a table that goes with a commit to `visibility`.
 
     Without an instant `at`, the result is the newest version that the commit `then` or an earlier commit notes. A
-    commit of another program (not of the ledger) changes no row and notes no version. If `then` is such a commit, the
-    versions noted before it count.
+    commit of another program notes no version.
 
     As of an instant `at`, the result is the newest version at that instant, within two bounds. The lower bound is the
     newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
-    commit to `visibility` notes. That later commit was usually decided after `at`, and notes the version that existed
-    when it was decided.
+    commit to `visibility` notes.
 
-    If `then` is the ledger's own commit and notes no version, because its writer could not read one, the timestamps of
-    the commits decide within the same bounds. Several machines may have written these timestamps by their own clocks.
+    If `then` is the ledger's own commit and notes no version, the timestamps of the commits decide within the same
+    bounds. Several machines may have written these timestamps by their own clocks.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -167,7 +165,7 @@ def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) 
     """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
 
     The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may have
-    noted newer versions than `then` and the remaining commits before `then` note.
+    noted newer versions than the remaining commits note.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)

@@ -31,15 +31,14 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: Turns a rule of DataFusion off. The rule confuses a field of a map with a column on both sides of a join, and then
-#: the query fails.
+#: Turns a rule of DataFusion off, which confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
 #: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
 #: EXPLAIN ANALYZE (see `_Session.require_query`).
 _FIRST_WORDS = ("select", "with", "values", "describe", "explain")
-#: After explain or describe come options, then a name or a query. The group is the name or the query.
+#: After explain or describe come options, then a name or a query, which is the group.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
 #: DataFusion's error for a view with two columns of one name. A query may have such columns.
@@ -79,8 +78,7 @@ class Queries:
             past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
             if past is not None:
                 raise past from refused
-            # To DataFusion, damaged bytes inside a file look like values that do not fit. Such errors name Arrow or
-            # Parquet.
+            # DataFusion's errors about damaged bytes inside a file name Arrow or Parquet.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
@@ -134,8 +132,8 @@ class Queries:
     def _present(self, depth: AllCounts | None) -> PastMoment:
         """Return the present moment, with the versions at which a query reads all tables while others commit.
 
-        The version of `visibility` is read first. So the versions of the other tables are no older than those that the
-        commits up to this version have read. Events of `receipts` with a later version of `visibility` do not count.
+        The version of `visibility` is read first, so the versions of the other tables are no older than those that its
+        commits have read. Events of `receipts` with a later version of `visibility` do not count.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -173,8 +171,8 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # Upkeep may copy the pending events to `receipts` meanwhile. So that each event counts once, only those
-            # events of the table count whose versions are at most `filled`.
+            # Upkeep may copy the pending events to `receipts` meanwhile. So only events of the table count whose
+            # versions are at most `filled`.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -200,8 +198,8 @@ class _Session:
     def require_query(self, text: str) -> None:
         """Raise DeltaError for a statement that is no query, even if its comments look like a query.
 
-        The check makes a view of the statement. DataFusion makes views only of queries, and does not run the query for
-        that. A name alone after explain or describe needs no check.
+        The check makes a view of the statement. DataFusion makes views only of queries, and does not run them. A name
+        alone after explain or describe needs no check.
         """
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text

@@ -12,7 +12,7 @@ _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
 #: The place of the sender among the attributes, from 1 on; null if there is none.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: Expressions of Spark's SQL with functions that have no twin in DataFusion. They are replaced as a whole.
+#: Expressions of Spark's SQL that are replaced as a whole, because their functions have no twin in DataFusion.
 _REPLACED_EXPRESSIONS = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
@@ -26,7 +26,7 @@ _REPLACED_EXPRESSIONS = {
 
 
 def _ones(word: str) -> str:
-    """Return SQL that counts the set bits of a word of 64 bits. It counts each half by itself, so nothing overflows."""
+    """Return SQL that counts the set bits of a word of 64 bits, each half by itself, so nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
