@@ -184,6 +184,22 @@ def test_sends_that_wait_for_each_other_are_one_commit_and_each_has_its_ids(ledg
     ]
 
 
+def test_large_sends_make_one_commit_at_a_time_and_share_it_up_to_a_size(ledger, queue):
+    """If each made its own commit at once, their commits would lose to each other, and those of other queues, too."""
+    line = Line(ledger, queue, "messages")
+    sent = line.run(*[lambda n=n: queue.send([f"{n}" * 100_000] * 3) for n in range(5)])
+    assert line.commits == 2
+    assert [{queue.peek(one).body[:2] for one in ids} for ids in sent] == [{f"{n}{n}"} for n in range(5)]
+
+
+def test_sends_to_a_queue_with_a_bound_wait_for_each_other_and_share_nothing(ledger):
+    queue = ledger.create_queue("bounded", {"Lanes": 1, "MaximumMessages": 5})
+    line = Line(ledger, queue, "messages")
+    answers = line.run(*[lambda n=n: queue.send([f"{n}"] * 2) for n in range(3)])
+    assert line.commits == 2
+    assert [isinstance(one, OverLimit) for one in answers] == [False, False, True]
+
+
 def test_fifo_sends_in_one_commit_are_deduplicated_and_in_the_order_of_the_line(ledger):
     queue = ledger.create_queue("line.fifo", {"FifoQueue": True, "Lanes": 2, "ContentBasedDeduplication": True})
     line = Line(ledger, queue, "messages")

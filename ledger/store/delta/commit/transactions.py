@@ -294,10 +294,12 @@ class Transactions:
                 yield calls
 
     @contextmanager
-    def together(self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
+    def together(
+        self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0, size: int = 0
+    ) -> Iterator[list[Any]]:
         """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `purpose` is a
-        purpose, such as "reading"."""
-        with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses) as calls:
+        purpose, such as "reading". The calls' sizes are together at most `size`."""
+        with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses, size) as calls:
             if calls:
                 self.tally.together(purpose, len(calls))
             yield calls

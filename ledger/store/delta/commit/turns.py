@@ -23,11 +23,12 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Only calls of one `kind` go together. The thread that carries a call out reports its outcome once.
+    Only calls of one `kind` go together, and only as many as their `size` allows. The thread that carries a call out
+    reports its outcome once.
     """
 
-    def __init__(self, kind: object) -> None:
-        self.kind = kind
+    def __init__(self, kind: object, size: int = 0) -> None:
+        self.kind, self.size = kind, size
         self.done = False
         self._result: Result | None = None
         self._error: BaseException | None = None
@@ -90,8 +91,10 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def together(self, key: Hashable, call: PendingCall[Any], most: int) -> Iterator[list[Any]]:
+    def together(self, key: Hashable, call: PendingCall[Any], most: int, most_size: int = 0) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
+
+        The sizes of all these calls are together at most `most_size`, unless this call alone has more.
 
         The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
         took this call along, and that the turn of that thread is over. Each call has its own outcome. If that thread
@@ -99,7 +102,7 @@ class Turns:
 
         A thread that has a turn already gets only its own call.
         """
-        with self._turn(key, call, most) as calls:
+        with self._turn(key, call, most, most_size) as calls:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
@@ -108,7 +111,7 @@ class Turns:
             return max(0, len(self._queues.get(key, ())) - 1)
 
     @contextlib.contextmanager
-    def _turn(self, key: Hashable, call: PendingCall[Any] | None, most: int) -> Iterator[list[Any]]:
+    def _turn(self, key: Hashable, call: PendingCall[Any] | None, most: int, most_size: int = 0) -> Iterator[list[Any]]:
         if getattr(self._mine, "place", None) is not None:
             yield [call]
             return
@@ -125,18 +128,27 @@ class Turns:
             me.lock.acquire()
             if not me.taken:
                 self._mine.place = me
-                self._take_along(me, most)
+                self._take_along(me, most, most_size)
             yield [] if me.taken else [call, *(place.wish for place in me.company)]
         finally:
             end()
             forget(end)
 
-    def _take_along(self, me: _Place, most: int) -> None:
+    def _take_along(self, me: _Place, most: int, most_size: int) -> None:
         if me.wish is None or not most:
             return
+        size = me.wish.size
         with self._guard:
-            waiting = [place for place in me.line if place is not me and place.wish and place.wish.kind == me.wish.kind]
-            for place in waiting[:most]:
+            waiting = [
+                (place, place.wish.size)
+                for place in me.line
+                if place is not me and place.wish and place.wish.kind == me.wish.kind
+            ]
+            for place, more in waiting[:most]:
+                size += more
+                if size > most_size:
+                    # Later ones that would fit do not go before this one.
+                    break
                 # Add a place to the company before it leaves the line. If an interrupt comes between these steps,
                 # `_end` still ends the wait of that place.
                 me.company.append(place)

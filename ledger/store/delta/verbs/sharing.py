@@ -40,9 +40,9 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or more characters in their bodies, is committed alone. A read of more messages is made
-#: alone.
-MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
+#: A send with more messages, or with more characters in its bodies, waits for no other send, and is committed alone. A
+#: read of more messages is made alone. A batch of SQS, which has at most 1 MiB, is a small send.
+MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 20
 
 
 class Joint(NamedTuple):
@@ -189,12 +189,17 @@ class _OneLedger:
 
 class _Send(PendingCall[list[StoredSend]]):
     def __init__(self, queue: QueueRecord, entries: Sequence[Entry]) -> None:
-        super().__init__(queue)
+        # A queue with a bound on its messages may have room for one send and not for several together.
+        super().__init__(object() if is_bounded(queue) else queue, _characters(entries))
         self.entries = entries
 
 
 class SharedSends:
-    """Sends messages. Small sends of threads that wait at the same time may share one append."""
+    """Sends messages. Small sends of threads that wait at the same time may share one append.
+
+    The small sends of one queue make one append at a time. If each made its own at once, their commits would lose to
+    each other, and those of other queues would lose to them.
+    """
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
         self._opened, self._transactions, self._sender = opened, opened.transactions, sender
@@ -214,12 +219,11 @@ class SharedSends:
     def _send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        # A queue with a bound on its messages may have room for one send and not for several together.
-        if attempt_id is not None or not _is_small(entries) or is_bounded(queue):
+        if attempt_id is not None or not _is_small(entries):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)
         while not send.done:
-            with self._transactions.together("messages", queue.id, send) as sends:
+            with self._transactions.together("messages", queue.id, send, size=MOST_CHARACTERS) as sends:
                 if sends:
                     self._append(queue, sends, clock)
         return send.result()
@@ -272,7 +276,11 @@ class SharedReads:
 
 
 def _is_small(entries: Sequence[Entry]) -> bool:
-    return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
+    return len(entries) <= MOST_MESSAGES and _characters(entries) <= MOST_CHARACTERS
+
+
+def _characters(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.body) for entry in entries)
 
 
 class CommitDecisions:
