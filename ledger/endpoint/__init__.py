@@ -5,10 +5,11 @@ passes through most of these modules, about from top to bottom. A module imports
 line or below::
 
     command.py                  the options of `ledger serve`, and their checks
-    serving.py                  uvicorn's sockets, TLS, bounds on request heads, stopping
+    serving.py                  uvicorn's sockets, TLS, stopping
     application.py              ASGI: bounds on bodies, dispatch to threads and polls, health
     metrics.py                  counts in the text format of Prometheus
     access_log.py               a line for each request, without its body
+    connections.py              bounds on connections and on request heads
     polls.py pool.py            long polls that hold no thread; threads for calls, and the order of calls
     handling.py                 one request: verify, read, do, answer
     signatures.py keys.py       SigV4: which key signed, the time, no replays, new keys on SIGHUP

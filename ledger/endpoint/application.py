@@ -16,11 +16,12 @@ from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.actions import Result
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.actions.messages import Waiting
-from ledger.endpoint.handling import Endpoint, Exchange
+from ledger.endpoint.connections import MOST_CONNECTIONS, BoundedProtocol, Connections
+from ledger.endpoint.handling import Endpoint, Exchange, is_loopback_named
 from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import Refusal, Throttled
+from ledger.endpoint.refusals import THROTTLED, Refusal, Throttled
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
@@ -35,8 +36,7 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 #: The bound of a body if the endpoint verifies signatures and the request names no known key. A body of more than
 #: PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
-#: So many seconds the answer RequestThrottled waits: clients that try again at once would take the processor's time. A
-#: large request does not wait, because its body takes memory.
+#: So many seconds the answer RequestThrottled waits: clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
 #: A body above its bound is read on and discarded, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
@@ -53,11 +53,14 @@ _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueue
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the endpoint: bytes and seconds of a body, numbers of calls and long polls, and free disk space."""
+    """Limits of the endpoint: bytes and seconds of bodies, connections, calls and long polls, and free disk space."""
 
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
+    #: What all bodies above UNKNOWN_KEY_BODY_BYTES may take together. A known key's id is no secret.
+    large_bodies_bytes: int = 256 << 20
+    connections: int = MOST_CONNECTIONS
     #: One queue's calls may have all threads but an eighth (see `pool.Lines`).
     threads: int = 36
     backlog: int = 256
@@ -73,9 +76,16 @@ class Application:
     """Serves an Endpoint. Must be made in the event loop that calls it."""
 
     def __init__(
-        self, endpoint: Endpoint, bounds: Bounds, *, open_metrics: bool = False, access_log: AccessLog | None = None
+        self,
+        endpoint: Endpoint,
+        bounds: Bounds,
+        connections: Connections,
+        *,
+        open_metrics: bool = False,
+        access_log: AccessLog | None = None,
     ) -> None:
-        self._access_log = access_log
+        self._access_log, self._connections = access_log, connections
+        self._large_bodies = _LargeBodies(bounds.large_bodies_bytes)
         self._endpoint, self._bounds, self._open_metrics = endpoint, bounds, open_metrics
         self._store = endpoint.ledger.store
         self.pool = Pool(bounds.threads, bounds.backlog)
@@ -93,18 +103,23 @@ class Application:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         client = (scope.get("client") or ("",))[0]
+        request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            here = client in LOOPBACK and not any(name in headers for name in _FORWARDED)
+            # A page in a browser on this machine reaches the endpoint under a name of its own, if the page's owner lets
+            # that name's address change (DNS rebinding).
+            here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
             await _send(send, await self._watched(path, here))
             return
-        request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         try:
-            exchange, response = await self._exchange(request, receive)
+            exchange, response = await self._exchange(request, receive, scope["state"]["connection"])
         except Gone:
             self.metrics.disconnects += 1
             if self._access_log is not None:
                 self._access_log.write(request, client, time.monotonic() - began, None, None)
             return
+        if exchange.refused_for == THROTTLED:
+            exchange.free()
+            await asyncio.sleep(THROTTLED_SECONDS)
         seconds = time.monotonic() - began
         self.metrics.answered(exchange.action, exchange.refused_for, seconds)
         if self._access_log is not None:
@@ -116,27 +131,35 @@ class Application:
         self.stopping = True
         self.polls.stop()
 
-    async def _exchange(self, request: Request, receive: Receive) -> tuple[Exchange, Response]:
-        body = _Body(self._body_bound(request))
+    async def _exchange(
+        self, request: Request, receive: Receive, connection: BoundedProtocol
+    ) -> tuple[Exchange, Response]:
+        body = _Body(self._body_bound(request), self._large_bodies)
         try:
-            await _within(self._bounds.request_seconds, body.read(receive))
-            late = None
-        except asyncio.TimeoutError:
-            sentence = f"The request did not arrive within {self._bounds.request_seconds} seconds."
-            late = Refusal("RequestTimeout", sentence)
-        exchange = Exchange(self._endpoint, replace(request, body=bytes(body.found)))
-        refusal = body.refusal or late
-        if refusal is not None:
-            return exchange, _last(exchange.refused(refusal))
+            try:
+                await _within(self._bounds.request_seconds, body.read(receive))
+                late = None
+            except asyncio.TimeoutError:
+                sentence = f"The request did not arrive within {self._bounds.request_seconds} seconds."
+                late = Refusal("RequestTimeout", sentence)
+            exchange = Exchange(self._endpoint, replace(request, body=bytes(body.found)))
+            refusal = body.refusal or late
+            if refusal is not None:
+                return exchange, _last(exchange.refused(refusal))
+            return exchange, await self._answer(exchange, len(body.found), receive, connection)
+        finally:
+            body.free()
+
+    async def _answer(self, exchange: Exchange, length: int, receive: Receive, connection: BoundedProtocol) -> Response:
+        """Return the response to a request whose body has `length` bytes. Raise Gone if the client disconnects."""
         try:
-            call = exchange.begun() if len(body.found) <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
-            return exchange, await self._done(exchange, call, receive)
+            call = exchange.begun() if length <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
+            connection.is_verified = True
+            return await self._done(exchange, call, receive)
         except Gone:
             raise
         except Exception as error:
-            if isinstance(error, Throttled) and len(body.found) <= PARSED_IN_LOOP_BYTES:
-                await asyncio.sleep(THROTTLED_SECONDS)
-            return exchange, exchange.refused(error)
+            return exchange.refused(error)
 
     def _body_bound(self, request: Request) -> int:
         """Return how many bytes a request's body may have."""
@@ -236,6 +259,14 @@ class Application:
         engine = getattr(self._store, "engine", None)
         if engine is not None:
             yield from metrics.paths(engine.paths.counts())
+        text = "Open connections."
+        yield from metrics.family("ledger_connections", "gauge", text, [({}, len(self._connections))])
+        text = "Connections that were closed because too many were open."
+        yield from metrics.family(
+            "ledger_connections_dropped_total", "counter", text, [({}, self._connections.dropped)]
+        )
+        text = f"What request bodies above {UNKNOWN_KEY_BODY_BYTES} bytes take."
+        yield from metrics.family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
         yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
         yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
@@ -312,15 +343,35 @@ def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
     return done if isinstance(done, Waiting) else exchange.written(done)
 
 
+class _LargeBodies:
+    """The memory of all bodies above UNKNOWN_KEY_BODY_BYTES, at most `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.taken = most, 0
+
+    def take(self, more: int) -> bool:
+        """Take memory for `more` bytes, if there is enough. Return whether there was."""
+        if self.taken + more > self._most:
+            return False
+        self.taken += more
+        return True
+
+    def give_back(self, taken: int) -> None:
+        """Give back the memory of a body."""
+        self.taken -= taken
+
+
 class _Body:
     """The body of a request, in `found`, up to `most` bytes.
 
-    A longer body is discarded, and `refusal` is set. Up to DISCARDED_MULTIPLE times `most` bytes are still read: after
-    an early close of the connection, the client could lose the answer.
+    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Up to
+    DISCARDED_MULTIPLE times `most` bytes are still read: after an early close of the connection, the client could lose
+    the answer.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, large_bodies: _LargeBodies) -> None:
         self._most, self.found = most, bytearray()
+        self._large_bodies, self._taken = large_bodies, 0
         self.refusal: Refusal | None = None
 
     async def read(self, receive: Receive) -> None:
@@ -332,11 +383,29 @@ class _Body:
                 raise Gone
             part, more = event.get("body", b""), event.get("more_body", False)
             length += len(part)
-            if length > self._most:
-                self.found.clear()
-                self.refusal = Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
-            else:
+            if self.refusal is None:
+                self.refusal = self._refusal_of(length)
+            if self.refusal is None:
                 self.found += part
+            else:
+                self.found.clear()
+                self.free()
+
+    def free(self) -> None:
+        """Give back the memory that the body has taken of `large_bodies`."""
+        self._large_bodies.give_back(self._taken)
+        self._taken = 0
+
+    def _refusal_of(self, length: int) -> Refusal | None:
+        """Take the memory for a body that has `length` bytes so far. Return why the body is refused, or None."""
+        if length > self._most:
+            return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
+        more = length - self._taken
+        if length > UNKNOWN_KEY_BODY_BYTES:
+            if not self._large_bodies.take(more):
+                return Throttled()
+            self._taken += more
+        return None
 
 
 async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from ledger.endpoint import keys
 from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import LOOPBACK, Bounds
+from ledger.endpoint.connections import MOST_CONNECTIONS, most_connections, raise_limit_of_files
 from ledger.endpoint.handling import Endpoint
 from ledger.endpoint.keys import KeyRotation
 from ledger.endpoint.serving import Server, listening, serve
@@ -71,7 +72,7 @@ def run(
     """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
 
     `open_ledger` is called after the options are checked and the port is bound. If there is a file of keys, it is read
-    again at each SIGHUP.
+    again at each SIGHUP. The process's soft limit of open files becomes its hard limit, as far as connections need.
 
     Args:
         say: Is called with a line when the endpoint serves, and with a line for each note or warning.
@@ -84,7 +85,7 @@ def run(
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
     try:
-        with KeyRotation() if options.keys else contextlib.nullcontext() as rotation:
+        with KeyRotation(options.keys) as rotation:
             _serve(open_ledger, options, say, announce or (lambda url: say(f"serving at {url}")), access_log, rotation)
     finally:
         if access_log is not None:
@@ -97,7 +98,7 @@ def _serve(
     say: Callable[[str], None],
     announce: Callable[[str], None],
     access_log: AccessLog | None,
-    rotation: KeyRotation | None,
+    rotation: KeyRotation,
 ) -> None:
     try:
         sock = listening(options.host, options.port)
@@ -121,16 +122,22 @@ def _serve(
         _keep_garbage_collection_short()
         host = f"[{options.host}]" if ":" in options.host else options.host
         announce(options.url or f"{scheme}://{host}:{port}")
-        if rotation is not None and signatures is not None:
+        if options.keys is not None and signatures is not None:
             rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures.replace, say)
 
+    connections = most_connections(raise_limit_of_files())
+    if connections < MOST_CONNECTIONS:
+        say(
+            f"this process may have so few open files that it takes {connections} connections at once: raise the hard "
+            "limit (`ulimit -Hn`, LimitNOFILE= of the service)"
+        )
     if not options.certificate and not _is_loopback(options.host):
         say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
     with _upkeep(ledger, options.upkeep_every):
         serve(
             endpoint,
             sock,
-            Bounds(threads=options.threads),
+            Bounds(threads=options.threads, connections=connections),
             certificate=options.certificate,
             key=options.certificate_key,
             open_metrics=options.open_metrics,

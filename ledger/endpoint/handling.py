@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,6 +50,8 @@ class Exchange:
         self._answers: Any = query_json if in_json else self._protocol
         # The id is no secret, so `random` is enough. uuid4 is slower, because it reads the system's randomness.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        #: The length of the request's body in bytes.
+        self.bytes_in = len(request.body)
         self.action: str | None = None
         self.call: Call | None = None
         #: The error's code in the Query protocol, after a call of `refused`; else None.
@@ -66,7 +69,7 @@ class Exchange:
         if endpoint.signatures:
             caller = endpoint.signatures.caller(request)
         else:
-            _require_no_page(request)
+            _require_no_page(request, endpoint.public)
             caller = Caller(account.account_id)
         command = self._protocol.read(request)
         self.action = command.action
@@ -80,10 +83,14 @@ class Exchange:
         self.call = Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues, trace)
         return self.call
 
-    @property
-    def bytes_in(self) -> int:
-        """The length of the request's body in bytes."""
-        return len(self._request.body)
+    def free(self) -> None:
+        """Free the memory of the request's body and of the call's parameters, except for what `call.queue_asked` needs.
+
+        `bytes_in` and `call` stay for the access log. The exchange can do nothing any more.
+        """
+        self._request = replace(self._request, body=b"")
+        if self.call is not None:
+            self.call = self.call.without_parameters()
 
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
@@ -111,19 +118,50 @@ class Exchange:
         return response
 
 
-def _require_no_page(request: Request) -> None:
-    """Raise a Refusal for a request that a page in a browser makes.
+def is_loopback_named(request: Request) -> bool:
+    """Tell whether a request's header Host names this machine by an address or name that no other machine can have.
+
+    A request without Host is of no browser.
+    """
+    host = _host_of(f"//{request.headers.get('host', 'localhost')}")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _require_no_page(request: Request, public: str | None) -> None:
+    """Raise a Refusal for a request that a page in a browser makes, or may make.
 
     An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
     that it shows. Without this check a page could purge a queue.
 
     Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
-    any other value means a page. Older browsers name the page's site in Origin, or only in Referer.
+    any other value means a page. Older browsers name the page's site in Origin, or only in Referer. All of these say
+    that the page is from here if its site has a name that first meant another machine, and now means this one (DNS
+    rebinding). So the header Host must be a name of this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     foreign = _is_foreign(request) if site is None else site != "none"
     if "origin" in request.headers or foreign:
         raise Refusal("AccessDenied", "A page in a browser may not use an endpoint that verifies no signatures.")
+    named = request.headers.get("host", "")
+    if not is_loopback_named(request) and (public is None or _host_of(f"//{named}") != _host_of(public)):
+        raise Refusal(
+            "AccessDenied",
+            f"The header Host is {named[:100]!r}: without signatures the endpoint answers to localhost, to loopback "
+            "addresses, and to the host of --url.",
+        )
+
+
+def _host_of(url: str) -> str:
+    """Return the host of a URL, in lower case; empty if the URL has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_foreign(request: Request) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import sys
@@ -68,8 +69,14 @@ def read(path: str, owner: str) -> Keys:
     Raises InvalidParameterValue for a file that cannot be read, or has wrong content. The error names the file and the
     wrong key's id, but no secret.
     """
+    if Path(path).exists() and not Path(path).is_file():
+        # A pipe would give the keys once only, or let the process wait for a writer.
+        bound = "It is no regular file, and is read more than once"
+        raise InvalidParameterValue("keys", path, bound, "Write the keys to a file.")
     try:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise InvalidParameterValue("keys", path, "Its values are nested too deep", _FILE) from None
     except OSError as error:
         raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE) from None
     except ValueError as error:
@@ -133,16 +140,22 @@ class KeyRotation:
 
     Outside the main thread, and on a system without SIGHUP, the block does nothing. Enter the block before the process
     serves: otherwise an early SIGHUP would end the process.
+
+    Without a file of keys, SIGHUP changes nothing. Exception: if the standard input is a terminal, SIGHUP ends the
+    process, because the terminal has gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | None) -> None:
+        """`path` is the file of keys; None if there is none."""
+        self._path = path
         self._before: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apply: Callable[[], None] | None = None
-        self._signal_came = False
+        self._signal_came, self._applying = False, threading.Lock()
 
     def __enter__(self) -> KeyRotation:
-        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+        is_main = threading.current_thread() is threading.main_thread()
+        if hasattr(signal, "SIGHUP") and is_main and (self._path is not None or not _is_terminal()):
             self._before = signal.signal(signal.SIGHUP, self._asked)
         return self
 
@@ -155,25 +168,39 @@ class KeyRotation:
     def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
         """Pass the result of `read` to `replace` at each SIGHUP from now on, and at once if a SIGHUP came before.
 
-        Must be called in the event loop. If `read` raises a LedgerError, the keys stay as they were, and the error is
-        logged. `say` is called with a line for new keys.
+        Must be called in the event loop. A thread reads and replaces the keys. If `read` raises a LedgerError, the keys
+        stay as they were, and the error is logged. `say` is called with a line for new keys.
         """
 
         def apply() -> None:
-            try:
-                keys = read()
-            except LedgerError as error:
-                log.error("SIGHUP: the keys stay as they were: %s", error)
-                return
-            replace(keys)
+            with self._applying:
+                try:
+                    keys = read()
+                except LedgerError as error:
+                    log.error("SIGHUP: the keys stay as they were: %s", error)
+                    return
+                replace(keys)
             say(f"the keys were read anew: there are {len(keys.known)}")
 
-        self._loop, self._apply = asyncio.get_running_loop(), apply
+        def begin() -> None:
+            # The file or the standard output may be slow, and the event loop must not wait for them.
+            threading.Thread(target=apply, name="ledger-keys", daemon=True).start()
+
+        self._loop, self._apply = asyncio.get_running_loop(), begin
         if self._signal_came:
-            apply()
+            begin()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         # The signal may interrupt a write to the log. So do not log or read here.
         self._signal_came = True
+        if self._path is None:
+            return
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False

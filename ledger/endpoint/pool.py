@@ -134,7 +134,12 @@ class Pool:
             refused[1].set_exception(Throttled())
         if is_short:
             self._start_worker()
-        return await future
+        try:
+            return await future
+        finally:
+            # A refused call's error has this frame in its traceback, and the future has the error. Without this line,
+            # each would keep the other, and the call's request, in memory.
+            del call, future, refused
 
     def close(self) -> None:
         """Wait until all accepted calls have ended, then end the threads."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ledger.errors import LedgerError
 
+#: The code of `Throttled`.
+THROTTLED = "RequestThrottled"
+
 
 class Refusal(LedgerError):
     """The endpoint refuses a request. `code` is a key of `statuses.ERRORS`."""
@@ -44,4 +47,4 @@ class Throttled(Refusal):
     """The endpoint does not do a request, or does not let a long poll wait, because too many others run or wait."""
 
     def __init__(self) -> None:
-        super().__init__("RequestThrottled", "The request was denied due to request throttling.")
+        super().__init__(THROTTLED, "The request was denied due to request throttling.")

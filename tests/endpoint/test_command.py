@@ -31,7 +31,9 @@ class Process:
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
         command = [sys.executable, *arguments, "--port", "0"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        pipes = {
+            "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True,
+        }  # fmt: skip
         self.process = subprocess.Popen(command, cwd=CHECKOUT, env={**os.environ, **(environment or {})}, **pipes)
         self.said = ""
         while not (found := STARTED.search(self.said)):

@@ -6,10 +6,12 @@ import pytest
 
 from ledger import Ledger
 from ledger.clock import system_clock
+from ledger.endpoint.actions.call import Call
 from ledger.endpoint.application import Bounds
+from ledger.endpoint.callers import Caller
 from ledger.endpoint.pool import Lines
 from tests.endpoint.conftest import served, unsigned
-from tests.endpoint.test_requests import in_json
+from tests.endpoint.test_requests import ACCOUNT, in_json
 
 SOON = 30.0
 
@@ -100,3 +102,17 @@ def test_while_a_queue_cannot_commit_the_others_are_served(crowded):
             assert not any(one.done() for one in sent)
         assert [one.result(SOON)[0] for one in sent] == [200] * 10
     assert (hot.counts().visible, other.counts().visible) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("hot", "hot"), ("hot.fifo", "hot.fifo"), (f"/{ACCOUNT}/hot", "hot"), (f"{ACCOUNT}/hot/", "hot"),
+        (f"http://a/{ACCOUNT}/hot?1", "hot"), (f"http://a/b/{ACCOUNT}/%68ot", "hot"),
+        (f"http://a/{ACCOUNT}/hot?a/victim", "hot"), (f"http://a/{ACCOUNT}/hot#a/victim", "hot"),
+        ("http://a/210987654321/hot", ""), ("http://a/hot", ""), ("http://[", ""), ("", ""), (None, ""), (7, ""),
+    ],
+)  # fmt: skip
+def test_the_line_of_a_call_is_its_queues_however_the_queue_is_named(url, name):
+    call = Call(Ledger.in_memory(), "SendMessage", {} if url is None else {"QueueUrl": url}, "", Caller(ACCOUNT))
+    assert call.queue_named == name

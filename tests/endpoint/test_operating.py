@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
@@ -235,3 +236,67 @@ def test_a_place_of_the_access_log_that_is_gone_stops_no_request(tmp_path):
     assert served.end() == 0
     (line,) = map(json.loads, (folder / "access.log").read_text().splitlines())
     assert line["action"] == "CreateQueue"
+
+
+def test_a_reader_of_the_access_log_that_does_not_read_stops_no_request_and_no_stop(tmp_path):
+    """A pipe takes 64 KiB, and each line has more than 400 bytes."""
+    arguments = (*SERVE, str(tmp_path / "ledger"), "--create", "--without-signatures", "--access-log", "-", "--json")
+    with (tmp_path / "err").open("w+") as err:
+        command = [sys.executable, *arguments, "--port", "0"]
+        with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=err, text=True) as process:
+            try:
+                url = json.loads(process.stdout.readline())["url"]
+                for _ in range(200):
+                    with pytest.raises(urllib.error.HTTPError):
+                        urllib.request.urlopen(f"{url}/{'a' * 290}", timeout=30)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+        err.seek(0)
+        assert "The access log's last lines were not written in 5.0 seconds, and are lost" in err.read()
+
+
+def test_a_pipe_that_nobody_reads_is_no_access_log(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    ran = run(
+        "serve", str(tmp_path / "ledger"), "--create", "--without-signatures", "--access-log", str(tmp_path / "pipe")
+    )
+    assert ran.code == 2 and "access-log" in ran.err and "It cannot be written" in ran.err
+
+
+def test_the_access_log_cuts_what_a_client_calls_a_queue(tmp_path):
+    log = tmp_path / "access.log"
+    served = Process(*SERVE, str(tmp_path / "ledger"), "--create", "--without-signatures", "--access-log", str(log))
+    client = client_of(served.url)
+    with pytest.raises(ClientError):
+        client.create_queue(QueueName="q" * 50_000)
+    with pytest.raises(ClientError):
+        client.send_message(QueueUrl=f"{served.url}/123456789012/absent", MessageBody="a")
+    assert served.end() == 0
+    first, second = map(json.loads, log.read_text().splitlines())
+    assert (len(first["queue"]), second["queue"]) == (100, "absent")
+
+
+def test_a_hangup_changes_nothing_where_there_is_no_file_of_keys(tmp_path):
+    """`systemctl reload` sends it, and it ends a process that does not catch it."""
+    keys = {"LEDGER_ACCESS_KEY_ID": "AKID", "LEDGER_SECRET_ACCESS_KEY": SECRET}
+    served = Process(*SERVE, str(tmp_path / "ledger"), "--create", environment=keys)
+    try:
+        served.process.send_signal(signal.SIGHUP)
+        assert code_of(client_of(served.url)) is None
+    finally:
+        assert served.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "It is no regular file"), ("a = " + "[" * 50_000, "nested too deep")]
+)
+def test_keys_that_cannot_be_read_are_refused_at_once(tmp_path, content, said):
+    file = tmp_path / "keys"
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(content)
+    ran = run("serve", str(tmp_path / "ledger"), "--create", "--keys", str(file))
+    assert ran.code == 2 and said in ran.err and str(file) in ran.err and "Traceback" not in ran.err

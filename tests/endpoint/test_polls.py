@@ -33,9 +33,8 @@ def polled(tmp_path, empty_root, query_models):
 def poll(endpoint, queue, seconds=20):
     """A long poll, begun: its connection."""
     body = json.dumps({"QueueUrl": f"/123456789012/{queue}", "WaitTimeSeconds": seconds, "MaxNumberOfMessages": 10})
-    head = (
-        f"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     raw = socket.create_connection(("127.0.0.1", endpoint.port), 60)
     raw.sendall((head + body).encode())
     return raw

@@ -9,13 +9,14 @@ import shutil
 import socket
 import threading
 import time
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
 from ledger import Ledger
-from ledger.endpoint import serving
+from ledger.endpoint import connections, serving
 from ledger.endpoint.application import THROTTLED_SECONDS, Bounds
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import served, unsigned
@@ -272,7 +273,7 @@ def test_a_request_that_is_too_long_is_refused_however_it_says_its_length(open_e
     status, _, said = in_json(open_endpoint, "SendMessage", body)
     assert status == 413 and said["__type"].endswith("RequestEntityTooLargeException")
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
-        raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
         raw.sendall(chunk * 4)
         assert read(raw).startswith(b"HTTP/1.1 413 ")
@@ -283,7 +284,7 @@ def test_a_request_that_is_too_long_is_refused_however_it_says_its_length(open_e
 )
 def test_trailers_behind_a_body_have_the_bound_of_a_head(open_endpoint, endless):
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
-        raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + endless)
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + endless)
         assert read(raw).startswith(b"HTTP/1.1 400 ")
 
 
@@ -297,7 +298,9 @@ def test_a_body_in_chunks_of_a_byte_with_a_trailer_is_a_body(query_models):
         socket.create_connection(("127.0.0.1", endpoint.port), 30) as raw,
     ):
         for end in (b"", b"Connection: close\r\n"):
-            raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" + end + b"\r\n" + chunks)
+            raw.sendall(
+                b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + end + b"\r\n" + chunks
+            )
             raw.sendall(b"0\r\nX: a trailer\r\n\r\n")
         assert read(raw).count(b"HTTP/1.1 200 ") == 2
 
@@ -322,16 +325,16 @@ def read(raw):
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
-        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nAction=", b"HTTP/1.1 408 "),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nAction=", b"HTTP/1.1 408 "),
         (b"nonsense\r\n\r\n", b"HTTP/1.1 400 "),
         (b"POST / HTTP/1.1\r\nX: " + b"x" * 70_000, b"HTTP/1.1 400 "),
-        (b"POST / HTTP/1.1\r\nHost: a", b""),
+        (b"POST / HTTP/1.1\r\nHost: localhost", b""),
         (b"", b""),
     ],
     ids=["half a body", "no HTTP", "a long head", "half a head", "nothing"],
 )
 def test_what_comes_too_slowly_or_is_no_request_is_hung_up_on(open_endpoint, monkeypatch, sent, answer):
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
         raw.sendall(sent)
         assert read(raw)[: len(answer)] == answer
@@ -340,7 +343,8 @@ def test_what_comes_too_slowly_or_is_no_request_is_hung_up_on(open_endpoint, mon
 def test_a_request_that_is_cut_off_does_nothing(open_endpoint):
     before = open_endpoint.ledger.queue("q").counts().visible
     body = json.dumps({"QueueUrl": URL, "MessageBody": "body"}).encode()
-    head = f"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.SendMessage\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
         raw.sendall(head.encode() + body[:-1])
         raw.shutdown(socket.SHUT_WR)
@@ -379,12 +383,45 @@ def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open
     assert asked(open_endpoint, method="GET", path=path, Sec_Fetch_Site="none", Referer="http://elsewhere/")[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [
+        ("localhost", True), ("LOCALHOST:9324", True), ("queues.localhost:9324", True), ("127.0.0.1:1", True),
+        ("127.8.7.6", True), ("[::1]:9324", True), ("a.page.example:9324", False), ("127.0.0.1.a.page.example", False),
+        ("localhost.a.page.example", False), ("10.0.0.7:9324", False), ("[::2]", False), ("[", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_page_whose_name_now_means_this_machine_does_nothing(open_endpoint, host, is_served):
+    """DNS rebinding: to the browser the page is at the endpoint's own address, so no other header tells."""
+    before = open_endpoint.ledger.queue("q").counts().stored
+    path = f"/{ACCOUNT}/q?Action=SendMessage&MessageBody=of-a-page"
+    page = {"Host": host, "Referer": f"http://{host}/", "Sec_Fetch_Site": "none"}
+    for method in ("GET", "POST"):
+        status, _, said = asked(open_endpoint, method=method, path=path, **page)
+        assert (status, b"The header Host is" in said) == ((200, False) if is_served else (403, True))
+    assert open_endpoint.ledger.queue("q").counts().stored == before + 2 * is_served
+    assert asked(open_endpoint, method="GET", path="/metrics", Host=host)[0] == (200 if is_served else 404)
+    assert asked(open_endpoint, method="GET", path="/health", Host=host)[0] == 200
+
+
+def test_without_signatures_the_host_of_the_public_address_is_answered(query_models):
+    ledger = Ledger.in_memory(FrozenClock())
+
+    def public(endpoint):
+        return replace(unsigned(endpoint), public="https://sqs.example:8443/base")
+
+    with served(ledger, ledger.clock, query_models, public) as endpoint:
+        for host, status in (("SQS.example", 200), ("sqs.example:1", 200), ("other.example", 403)):
+            assert asked(endpoint, b"Action=ListQueues", Host=host)[0] == status
+            assert asked(endpoint, method="GET", path="/metrics", Host=host)[0] == 404
+
+
 def test_the_parts_of_a_response_do_not_wait_for_each_other(open_endpoint):
     """Without it each response with a body takes 40 ms, in which the client acknowledges its head."""
     with serving.listening("127.0.0.1", 0) as sock:
         assert sock.proto == socket.IPPROTO_TCP
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
-        raw.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(65_536)
         here = raw.getsockname()
         (mine,) = [one for one in list(open_endpoint.server.server_state.connections) if one.client == here]

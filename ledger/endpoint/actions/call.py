@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ledger.endpoint import addresses, callers
 from ledger.endpoint.callers import Caller
-from ledger.errors import ResourceNotFound
+from ledger.errors import LedgerError, ResourceNotFound
 from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.arns import Account, not_ours, queue_of
+
+#: The access log cuts longer names.
+LONGEST_LOGGED_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,24 @@ class Call:
         """Return a parameter; None if it was not given."""
         return self.parameters.get(name)
 
-    @property
+    @cached_property
     def queue_named(self) -> str:
-        """The last part of QueueUrl, which is the queue's name in every form of QueueUrl; empty without a QueueUrl.
+        """The name of the queue that QueueUrl names, in whatever form; empty if it names none that could exist."""
+        try:
+            return self._name
+        except LedgerError:
+            return ""
 
-        The name is not checked, and its percent escapes are not decoded.
-        """
-        return str(self.parameters.get("QueueUrl", "")).rstrip("/").rpartition("/")[2]
+    @property
+    def queue_asked(self) -> str | None:
+        """The name that the access log has for the call's queue, which may not exist; None if the call names none."""
+        name = self.known_name or self.queue_named or self.parameters.get("QueueName")
+        return str(name)[:LONGEST_LOGGED_NAME] if name else None
+
+    @cached_property
+    def _name(self) -> str:
+        url = self.parameters.get("QueueUrl")
+        return addresses.name_of(url, self.account.account_id, self.caller.account_id)
 
     @property
     def known_queue(self) -> str | None:
@@ -58,13 +73,17 @@ class Call:
         """The name of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].name if self._found else None
 
+    def without_parameters(self) -> Call:
+        """Return the call without its parameters, except for the names of queues."""
+        names = {name: self.parameters[name] for name in ("QueueUrl", "QueueName") if name in self.parameters}
+        return replace(self, parameters=names)
+
     def queue(self) -> Queue:
         """Return the queue that QueueUrl names, see `named`.
 
         Raises InvalidAddress, QueueDoesNotExist, AccessDenied.
         """
-        url = self.parameters["QueueUrl"]
-        return self.named(addresses.name_of(url, self.account.account_id, self.caller.account_id))
+        return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
         """Return the queue with a name. Raise AccessDenied if the caller may not do the request's action to it.
