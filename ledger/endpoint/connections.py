@@ -7,6 +7,7 @@ a key out, and a connection with a whole request keeps until its answer.
 
 A connection waits for a request in these states, and each has an end:
 
+- for the end of its TLS handshake: HEAD_SECONDS;
 - for the head of its first request, or for the rest of a head: HEAD_SECONDS;
 - for the body of a request: the application's bound;
 - for its next request: the server's `timeout_keep_alive`;
@@ -18,10 +19,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -36,8 +37,8 @@ UNREAD_SECONDS = 30.0
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
 #: Open files that are left for the tables, the logs, and connections that the server is about to close.
 OTHER_FILES = 384
-#: The server accepts this many connections before it looks at the others again.
-ACCEPTED_AT_ONCE = 64
+#: So many seconds the server waits if it cannot accept a connection.
+ACCEPT_PAUSE = 0.1
 #: The log has at most one line about too many connections, and one about too many files, in so many seconds.
 SECONDS_BETWEEN_WARNINGS = 60.0
 
@@ -102,7 +103,10 @@ class Connections:
     def _drop(self, connection: BoundedProtocol) -> None:
         self.remove(connection)
         self.dropped += 1
-        connection.transport.abort()
+        if connection.handshake is not None:
+            connection.handshake.cancel()
+        else:
+            connection.transport.abort()
         if self._warn.is_due():
             log.warning(
                 "All %d connections are open (--threads and long polls need some, idle clients the rest): those that "
@@ -118,23 +122,27 @@ class BoundedProtocol(HttpToolsProtocol):
     has verified a request of the connection.
     """
 
-    bound: ClassVar[Connections]
+    #: Runs until the connection is made.
+    handshake: asyncio.Task[Any] | None = None
     is_verified = False
     _timer: asyncio.TimerHandle | None = None
     #: Counts of the request that is being read.
     _body_bytes = _other_bytes = 0
     _ended = False
 
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], connections: Connections) -> None:
+        super().__init__(config, server_state, app_state)
+        self._bound = connections
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer of a head."""
         super().connection_made(transport)
         self._await_head()
-        self.bound.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
         self._end_head()
-        self.bound.remove(self)
+        self._bound.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -164,7 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Note that a request has ended."""
         self._ended = True
         if not self.cycle.response_complete:
-            self.bound.begin(self)
+            self._bound.begin(self)
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
@@ -183,7 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the next request, or for the client to read the last answer."""
         super().on_response_complete()
         if self.cycle.response_complete or self.cycle.more_body:
-            self.bound.wait(self)
+            self._bound.wait(self)
         if self.transport.is_closing():
             self._close()
 
@@ -219,36 +227,71 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close the connection when its client has read all, or in UNREAD_SECONDS."""
+        """Close the connection when its client has read all, and has closed its TLS, or in UNREAD_SECONDS."""
         self.transport.close()
-        if self.transport.get_write_buffer_size():
+        if self.scheme == "https" or self.transport.get_write_buffer_size():
             self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
 
-@contextmanager
-def seldom_told() -> Iterator[None]:
-    """Within the block, log seldom that the process has no file for a new connection. Must run in the event loop.
+class Acceptor:
+    """Accepts connections on a listening socket, with TLS if there is a context. Must be used in the event loop.
 
-    The event loop itself logs a traceback for each connection.
+    asyncio's own server does not tell of a connection until its TLS handshake is over, and tries to accept as many
+    connections as wait although the process has no file for them.
     """
-    loop, warn = asyncio.get_running_loop(), _Seldom()
-    before = loop.get_exception_handler()
 
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "socket" not in context or not isinstance(context.get("exception"), OSError):
-            (before or type(loop).default_exception_handler)(loop, context)
-        elif warn.is_due():
-            log.error(
-                "No connection can be accepted for a second (%s). Raise the limit of open files: `ulimit -n`, or "
-                "LimitNOFILE= of the service",
-                context["exception"],
-            )
+    def __init__(
+        self, sock: socket.socket, connections: Connections, make: Callable[[], BoundedProtocol], tls: Any
+    ) -> None:
+        """`make` returns the protocol of a new connection. `tls` is an ssl.SSLContext or None."""
+        self._sock, self._connections, self._make, self._tls = sock, connections, make, tls
+        self._handshakes = set[asyncio.Task[Any]]()
+        self._warn = _Seldom()
 
-    loop.set_exception_handler(handle)
-    try:
-        yield
-    finally:
-        loop.set_exception_handler(before)
+    async def run(self) -> None:
+        """Accept connections until the task is cancelled."""
+        loop = asyncio.get_running_loop()
+        self._sock.setblocking(False)
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._sock)
+            except ConnectionAbortedError:
+                # The client has gone.
+                continue
+            except OSError as error:
+                if self._warn.is_due():
+                    log.error(
+                        "No connection can be accepted (%s). If the process has too many open files, raise the limit: "
+                        "`ulimit -Hn`, or LimitNOFILE= of the service",
+                        error.strerror,
+                    )
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
+            self._begin(sock)
+
+    def close(self) -> None:
+        """End the handshakes that are not over."""
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    def _begin(self, sock: socket.socket) -> None:
+        connection, loop = self._make(), asyncio.get_running_loop()
+        seconds = HEAD_SECONDS if self._tls else None
+        connecting = loop.connect_accepted_socket(
+            lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=seconds
+        )
+        connection.handshake = handshake = loop.create_task(connecting)
+        self._handshakes.add(handshake)
+
+        def end(task: asyncio.Task[Any]) -> None:
+            self._handshakes.discard(task)
+            connection.handshake = None
+            if task.cancelled() or task.exception() is not None:
+                self._connections.remove(connection)
+                sock.close()
+
+        handshake.add_done_callback(end)
+        self._connections.add(connection)
 
 
 class _Seldom:

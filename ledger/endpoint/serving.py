@@ -16,7 +16,7 @@ import uvicorn
 
 from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import Application, Bounds
-from ledger.endpoint.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Connections, seldom_told
+from ledger.endpoint.connections import Acceptor, BoundedProtocol, Connections
 from ledger.endpoint.handling import Endpoint
 
 log = logging.getLogger("ledger.endpoint")
@@ -29,9 +29,16 @@ ACCEPTED_LATER = 2_048
 class Server(uvicorn.Server):
     """Serves an `application` until SIGTERM or SIGINT in the main thread, or until `stop`."""
 
-    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+    def __init__(self, config: uvicorn.Config, application: Application, connections: Connections) -> None:
         super().__init__(config)
-        self.application = application
+        self.application, self._connections = application, connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on the only one of `sockets`."""
+        assert sockets and len(sockets) == 1, "the server has one socket"
+        await super().startup(sockets=[])
+        self._acceptor = Acceptor(sockets[0], self._connections, self._connection, self.config.ssl)
+        self._accepting = asyncio.ensure_future(self._acceptor.run())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
@@ -40,7 +47,12 @@ class Server(uvicorn.Server):
         all calls in the pool have ended.
         """
         self.application.stop()
+        self._accepting.cancel()
+        self._acceptor.close()
         await super().shutdown(sockets)
+
+    def _connection(self) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, {}, self._connections)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -99,28 +111,23 @@ def serve(
 
     async def run() -> None:
         connections = Connections((bounds or Bounds()).connections)
-        protocol = type("Protocol", (BoundedProtocol,), {"bound": connections})
         application = Application(
             endpoint, bounds or Bounds(), connections, open_metrics=open_metrics, access_log=access_log
         )
         tls: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
         config = uvicorn.Config(
-            application, http=protocol, ws="none", lifespan="off", interface="asgi3", loop="none",
+            application, http=BoundedProtocol, ws="none", lifespan="off", interface="asgi3", loop="none",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=GRACE, backlog=ACCEPTED_AT_ONCE, **tls,
+            timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=GRACE, **tls,
         )  # fmt: skip
-        server = Server(config, application)
+        server = Server(config, application, connections)
         serving = asyncio.ensure_future(server.serve(sockets=[sock]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
-        if server.started:
-            # uvicorn has listened anew, with the number of connections that it accepts at once.
-            sock.listen(ACCEPTED_LATER)
-            if started is not None:
-                started(server)
+        if started is not None and server.started:
+            started(server)
         try:
-            with seldom_told():
-                await serving
+            await serving
         finally:
             await asyncio.get_running_loop().run_in_executor(None, application.pool.close)
 

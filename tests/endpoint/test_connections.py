@@ -7,6 +7,7 @@ import gc
 import json
 import re
 import socket
+import ssl
 import threading
 import tracemalloc
 import urllib.request
@@ -25,7 +26,7 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import KEY, served, unsigned
-from tests.endpoint.test_command import Process
+from tests.endpoint.test_command import Process, made_certificate
 from tests.endpoint.test_requests import URL, StuckClock, asked, read
 
 FEW = 5
@@ -121,6 +122,35 @@ def test_an_answer_that_nobody_reads_holds_no_connection(query_models, monkeypat
         raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         while not queue.counts().in_flight or endpoint.server.server_state.connections:
             threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def encrypted(query_models, tmp_path):
+    """An endpoint with TLS that takes few connections, and what its clients trust."""
+    certificate, key = made_certificate(tmp_path)
+    ledger = Ledger.in_memory(FrozenClock())
+    bounds = Bounds(threads=4, connections=FEW)
+    with served(ledger, ledger.clock, query_models, bounds=bounds, certificate=certificate, key=key) as found:
+        yield found, ssl.create_default_context(cafile=certificate)
+
+
+def test_strangers_who_begin_no_tls_keep_no_client_out(encrypted):
+    endpoint, trusted = encrypted
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(opened(endpoint)) for _ in range(3 * FEW)]
+        with urllib.request.urlopen(f"https://127.0.0.1:{endpoint.port}/health", context=trusted, timeout=30) as said:
+            assert said.read() == b"ok\n"
+        assert all(is_closed(one) for one in strangers[: 2 * FEW])
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"], ids=["nothing", "half", "no TLS"])
+def test_a_handshake_that_does_not_end_is_ended(encrypted, monkeypatch, sent):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    endpoint, trusted = encrypted
+    with ExitStack() as stack:
+        assert all(is_closed(stack.enter_context(opened(endpoint, sent))) for _ in range(FEW))
+    with urllib.request.urlopen(f"https://127.0.0.1:{endpoint.port}/metrics", context=trusted, timeout=30) as said:
+        assert b"\nledger_connections 1\n" in said.read()
 
 
 def test_a_process_with_few_files_answers_beside_more_connections_than_files(tmp_path):
