@@ -27,8 +27,8 @@ def safely(function: Any) -> Any:
 
     Args:
         function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
-            each argument and for the result. If a pandas UDF raises for a batch, it is called again with the batch's
-            halves, until each row that raises is alone.
+            each argument and for the result. If a pandas UDF raises for a batch, or returns another number of rows, it
+            is called again with the batch's halves, until each row that raises is alone.
 
     Returns:
         A UDF with the same arguments. The UDF's result is a struct: `value`, as the UDF returns it, and `error`, a text
@@ -152,9 +152,9 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
     with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
-    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, and for a column
-    that the schema does not name. The check also raises TypeError for a tuple of another length than the schema's. A
-    column that a dict or a Row lacks is null.
+    double is rounded. The check raises TypeError also for an answer that is no dict, Row or tuple, for a tuple of
+    another length than the schema's, and for a column that the schema does not name. A column that a dict or a Row
+    lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()
