@@ -153,7 +153,7 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    An exception of a user's function may quote the same text. Then either a traceback is before the text, or the
+    An exception of a user's function that quotes the same text does not match: a traceback is before the text, or the
     exception has no type of Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):

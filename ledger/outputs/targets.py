@@ -87,8 +87,8 @@ def empty_writer(
 ) -> Location:
     """Make an empty table with the columns of `rows` if there is none. Return the table's place.
 
-    The table must exist before the write, because the write's transaction id has the table's id in it. `properties` are
-    for a new table. Spark's writer cannot set them, so another statement does.
+    The table must exist before the write, because the write's transaction id has the table's id in it. An existing
+    table gets the `properties`, too: Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.spark_commits import CONFLICTS
 

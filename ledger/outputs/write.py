@@ -92,7 +92,7 @@ def decided_by(
         )
     if timeout and failed is None:
         raise InvalidParameterValue(
-            "visibility_timeout", timeout, "It is for what failed, and nothing is named", "Give failed=, too."
+            "visibility_timeout", timeout, "It is for failed messages, and none are named", "Give failed=, too."
         )
 
     def decide(record: QueueRecord, writer: Writer) -> Acknowledgement:

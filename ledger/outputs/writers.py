@@ -124,7 +124,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write asks of the table's columns.
 
     The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other value, and for a
-    schema with types that Delta does not have.
+    schema with types that Delta does not have, or that hold only nulls.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -294,8 +294,8 @@ def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
-            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds such to no table "
-            f"without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
+            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds no such column to "
+            f"a table without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
         )
 
 
