@@ -1,7 +1,7 @@
 """The rows of an Arrow table as entries of a send, without Spark.
 
-An entry is one message to send. The rules are those for the rows of a Spark DataFrame. But if rows are sent whole, as
-JSON, fewer types are accepted than through Spark.
+An entry is one message to send. The rules are those for the rows of a Spark DataFrame, but fewer types can be written
+as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, req
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store.protocol import StoredSend
 
-#: For each kind of field: a function that tells whether a column may have a type, and the types as errors name them.
+#: For each kind of field: a test of a column's type, and the types as errors name them.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),

@@ -81,8 +81,8 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, if the
-    column is missing or has only nulls, or if `is_attributes` holds for its type.
+    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, or if
+    the column is missing, has only nulls, or is left to Spark (`is_attributes`).
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
     InvalidParameterValue, which names the row, for a value that cannot be read, and for attributes that no message may
@@ -123,7 +123,7 @@ def _has_attributes(table: pa.Table, body: str | None) -> bool:
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether there is a column of bodies. Without it the rows are sent whole, and attributes do not count."""
+    """Tell whether attributes count: not if the rows are sent whole, without a column of bodies."""
     return (body or "body") in names
 
 
@@ -148,7 +148,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Tell whether a column of attributes may have values of this type. Some of them may still be refused."""
+    """Tell whether an attribute's value may have this type. A value may still be refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -183,7 +183,7 @@ def require_distinct_keys(pairs: Any) -> Any:
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
         raise InvalidParameterValue(
-            "MessageAttributes", double, "It has this attribute twice", "Leave one of them out."
+            "MessageAttributes", double, "The message has this attribute twice", "Leave one of them out."
         )
     return pairs
 
@@ -202,10 +202,7 @@ def _sqs_form_of(attribute: object) -> object:
 
 
 def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return for each value, which `read` reads, a map of attributes in full. Null stays null.
-
-    Raises InvalidParameterValue, with the row's number, for a value that cannot be read, and for wrong attributes.
-    """
+    """Return for each value, which `read` reads, a map of attributes in full. Null stays null. Errors name the row."""
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:

@@ -46,9 +46,8 @@ class Explanation:
             from a view `source`. delta-rs has no SQL for a MERGE: delta-rs gets the same predicate and clauses through
             its own interface. A commit without rows is shown as an SQL comment.
         rows: The source rows, as a pyarrow.Table; None: the commit has none, or only removes rows. For a MERGE they
-            have the columns of the table, `operation` (insert, update or delete) and `expected_revision`: the revision
-            that the row in the table must still have. New receipts and segments get other random names when the verb
-            runs.
+            have the table's columns, `operation` (insert, update or delete) and `expected_revision`, which the table's
+            row must still have. New receipts and segments get other random names when the verb runs.
         engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
             ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new

@@ -39,8 +39,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` refuses a new task while another task of this queue runs. In the next round `new_task` raises
-            # an error, if the other task still runs.
+            # `put_task` refuses a new task while another task of this queue runs. Then `new_task` raises an error, if
+            # the other task still runs.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break

@@ -162,8 +162,7 @@ def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
     `parts` are the handles to release and those to extend. One text for all handles makes an endless iterator. Raises
-    InvalidParameterValue for a list of the wrong length, for a reason that is neither a text nor None, and for a column
-    of reasons that are no texts.
+    InvalidParameterValue for a list of the wrong length, and for reasons that are neither texts nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):

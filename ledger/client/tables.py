@@ -75,9 +75,9 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
     (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
-    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, a name with a NUL, a type
-    without a plain form, and a table that Arrow cannot read or would change. The error names the column if it is known,
-    and the row if one value is wrong.
+    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, a name with a NUL, and a
+    type without a plain form. Raises it also for a table that Arrow cannot read or would change. The error names the
+    column if it is known, and the row if one value is wrong.
     """
     if is_spark(value):
         return None

@@ -119,8 +119,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if the table exists. Then a column without a value gets the type void, if
-    its own type never fits the table's column or is no type of Delta's (pandas gives a column of nulls a number type).
+    `table` is the schema of the rows' table, if the table exists. Then a column without a value gets the type void if
+    its own type never fits the table's column, or is none of Delta's. (pandas gives a column of nulls a number type.)
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:

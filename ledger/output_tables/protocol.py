@@ -91,9 +91,8 @@ class OutputPublishing(Protocol):
         """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
         Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
-        meanwhile. Raises Conflict also if another table is in the place of the `target`, if the table's demands have
-        changed, or if others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the
-        table is gone.
+        meanwhile. Raises Conflict also if another table is in the place of the `target`, its demands have changed, or
+        others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
         """
 
 

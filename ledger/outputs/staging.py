@@ -85,10 +85,7 @@ class StagedRows:
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names, without computing the rows again.
-
-        `queue` is the id of the queue whose handles count.
-        """
+        """Return which messages a column of the written rows names, without computing the rows again."""
         named = self._by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(for_spark(self._place))

@@ -44,8 +44,8 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
     in Spark's catalog.
 
     Raises:
-        InvalidParameterValue: for a value of no such form, an unknown scheme, a table that is not Delta, a view, a
-            file, and a folder with other files.
+        InvalidParameterValue: for a value of no such form, an unknown scheme, a view, a file, a table that is not
+            Delta, and a folder with other files.
         SparkIsNeeded: if `spark` is None, for a name, and for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
@@ -154,10 +154,7 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures.
-
-    The reason stays as it is.
-    """
+    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures."""
     # The error is a new one: the failure becomes its cause.
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None

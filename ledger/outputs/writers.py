@@ -86,7 +86,7 @@ class Writer(Protocol):
         """Return which messages a column of the rows names. `queue` is the queue's id."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. `queue` is the queue's id."""
+        """Return which messages a column of the failed rows names."""
 
     def failed(self, column: str) -> pa.Table:
         """Return a table of the failed rows: this column, and the column of failures."""
@@ -166,7 +166,7 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
         ArrowWriter(access.store.outputs, pa.schema(schema).empty_table(), table, None, asked).require_fitting()
     except OutputNotWritten as error:
         if IN_SCHEMA in error.reason:
-            fix = 'Where per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'
+            fix = 'If per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'
             fix = fix if f'"{WIDEN}"' in error.reason else ""
             raise InvalidParameterValue("schema", str(table), error.reason, fix) from None
     except (LedgerError, NotImplementedError):

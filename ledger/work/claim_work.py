@@ -190,7 +190,6 @@ class ClaimWork:
         If there is a table of failures, append their rows to it.
 
         Args:
-            record: the queue.
             grant: the claim, or a part of it.
             left: the messages that failed (GRANTED_RUNS).
             reasons: why they failed, by message.

@@ -187,10 +187,9 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
-        """Tell whether to read more although memory is full.
+        """Tell whether to read more although memory is full, because the consumer would otherwise wait for ever.
 
-        The answer is yes if the consumer would otherwise wait for ever: no message that was read waits for a handler or
-        is with one, and no outcome can be settled.
+        Then no message that was read waits for a handler or is with one, and no outcome can be settled.
         """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False

@@ -138,10 +138,7 @@ class ClaimInHand:
         return ripe > 0 and (is_full or self.is_handled or ripe >= self._options.flush_rows or waits)
 
     def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
-        """Settle the pending outcomes except the `withheld`.
-
-        Returns:
-            The counts.
+        """Settle the pending outcomes except the `withheld`. Return the counts.
 
         Raises:
             EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
@@ -430,7 +427,6 @@ def _error_of_rows(error: Exception) -> RowError:
 
 
 def _why(error: Exception) -> str:
-    """Return why an output table refuses rows."""
     return error.reason if isinstance(error, OutputNotWritten) else reason(error)
 
 

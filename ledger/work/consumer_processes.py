@@ -212,7 +212,7 @@ class _Child:
 
 def require_reopened(access: Access) -> Callable[[], Access]:
     """Return the function that opens the ledger in another process. Raise InvalidParameterValue if there is none."""
-    bound = "It is of this process alone: in memory, through Spark, or by a clock of its own"
+    bound = "Other processes cannot open it: it is in memory, read-only, through Spark, or has a clock of its own"
     reopen = access.reopen
     try:
         pickle.dumps(reopen)
@@ -241,7 +241,6 @@ def require_importable(handler: Any) -> None:
 
 
 def _consume(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
-    """Run one child."""
     # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     ignore_interrupts()
     lock = threading.Lock()

@@ -64,17 +64,13 @@ class HandlerEvidence:
         self._has_succeeded = False
 
     def add(self, claim: Any, messages: int, handled: Handled, running: int, *, may_judge: bool) -> Suspicion:
-        """Add an outcome.
+        """Add an outcome. Return what it shows.
 
         Args:
             claim: the key of the claim that the message belongs to.
             messages: how many messages the claim has.
-            handled: the outcome.
             running: how many messages are with handlers now, at most.
             may_judge: whether all messages of the claims in hand were read.
-
-        Returns:
-            What the outcome shows.
         """
         with self._lock:
             of_claim = self._of.setdefault(claim, _ClaimEvidence(messages))

@@ -115,7 +115,7 @@ class Consumption:
                 whole_number(name, getattr(self, name), 1, None)
         _positive("flush_seconds", self.flush_seconds, "seconds")
         if self.flush_cost is not None:
-            _positive("flush_cost", self.flush_cost, "the unit of the column of costs")
+            _positive("flush_cost", self.flush_cost, "the cost's unit")
             if self.cost is None:
                 raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
         if self.group_limits is not None:
