@@ -1,7 +1,7 @@
 """The rows of an Arrow table as entries of a send, without Spark.
 
-An entry is one message to send. The rules are those for the rows of a Spark DataFrame, but fewer types can be written
-as JSON.
+An entry is one message to send. Rules differ from those for a Spark DataFrame in this: a column of nulls may have any
+type, numbers may be whole floats, and fewer types can be written as JSON.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ OF_CLAIM = ("extend", "release", "delete", "settle")
 #: The advice of the error about a verb that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
-    "write, work, consume and delete_queue make several commits, most of them of these verbs."
+    "write, work, consume, copies and delete_queue make several commits."
 )
 #: Notes below the source rows of a MERGE.
 EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
