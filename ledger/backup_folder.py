@@ -27,7 +27,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
     Raises:
         InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
-        LedgerTooNew: A newer release wrote the backup, in a format that this release does not know.
+        LedgerTooNew: The backup has a format that this release does not know.
     """
     fix = "Name a folder that `ledger backup` has made."
     try:

@@ -57,8 +57,8 @@ class Claim(Settling):
     - `count`: how many messages the claim had when this object was made.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common.
-      If `Queue.claim` or a retried attempt finds a claim again, the claim has the version at which it was found: the
-      grant's or a greater one.
+      A claim that `Queue.claim` or a retried attempt finds again has the version of that moment: the grant's or a
+      greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
     - `grant`, `access` and `endings` are for tools and tests.
     """
@@ -170,10 +170,9 @@ class Claim(Settling):
         return self._extend(self.access.record(), timeout)
 
     def check(self) -> None:
-        """Raise LeaseLost if the claim is lost. Change nothing.
+        """Raise LeaseLost if some messages were not settled through this object, and none of them is held.
 
-        Raises:
-            LeaseLost: Some messages were not settled through this object, and none of them is held.
+        Change nothing.
         """
         if self.grant is None:
             return
@@ -313,8 +312,8 @@ class Claim(Settling):
         )
         if written.earlier:
             log.warning(
-                "the rows of this call are not in %s: an earlier one wrote rows for the same messages of the claim %s. "
-                "To write a claim in parts, name the messages of each: messages=",
+                "the rows of this call are not in %s: an earlier call wrote rows for the same messages of the claim "
+                "%s. To write a claim in parts, name the messages of each part: messages=",
                 *(table, self.receipt_id),
             )
         return Settled(written.done, 0, written.changed)
@@ -427,7 +426,7 @@ class ReceiveAttempt:
     ) -> None:
         record = access.record()
         limits = attribute_rules.limits_of(record.attributes)
-        self._access, self._known = access, [record]
+        self._access, self._first_record = access, [record]
         self._request = _request(record, max_messages, visibility_timeout, attempt_id)
         default = int(record.attributes["ReceiveMessageWaitTimeSeconds"])
         self.wait = bounds.wait(default if wait is None else wait, limits)
@@ -446,7 +445,7 @@ class ReceiveAttempt:
         """
         # From the second poll on, read the queue's record again: the queue may be deleted. Then the records of its
         # messages are gone, and acknowledged messages would be received again.
-        record = self._known.pop() if self._known else self._access.record()
+        record = self._first_record.pop() if self._first_record else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
             # Q2: "with long polling, no new messages are returned until the count drops". If only messages in doubt are

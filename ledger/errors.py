@@ -198,7 +198,7 @@ class MessageDoesNotExist(LedgerError, LookupError):
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
     """The receipt handle has a wrong form, is of another queue, was never handed out for this message, or is outdated.
 
-    `why`, the advice, says which of these four is true.
+    `why` is the advice.
     """
 
     code = "ReceiptHandleIsInvalid"
@@ -268,7 +268,7 @@ class OutputNotWritten(LedgerError):
 
     def given_back(self) -> OutputNotWritten:
         """Return the same error for a claim that was given back (released) after it."""
-        return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back", self.place)
+        return OutputNotWritten(self.table, self.reason, "The messages that were still held are given back", self.place)
 
 
 class OutputUnreadable(LedgerError):
@@ -314,8 +314,8 @@ class ClocksDisagree(LedgerError):
 
 #: The sentence for a commit whose answer was lost.
 _NOT_KNOWN = (
-    "Whether it was committed is not known: a verb under an attempt_id may be called again, before any other one look "
-    "at the queue"
+    "Whether it was committed is not known: call a verb under an attempt_id again; before you repeat any other verb, "
+    "look at the queue"
 )
 
 
@@ -361,7 +361,7 @@ class TableAltered(StorageFailed):
         return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown)
 
     def _what_failed(self) -> str:
-        verb = f". It was met in {self.verb}" if self.verb else ""
+        verb = f". The verb that failed is {self.verb}" if self.verb else ""
         return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
 
     def _nothing_changed(self) -> str:

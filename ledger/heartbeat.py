@@ -137,7 +137,10 @@ class Heartbeat:
             except (LeaseLost, QueueDoesNotExist):
                 # A claim ends with its queue.
                 self.lost = True
-                log.warning("the claim %s is lost: others ended it or have its messages", self._receipt_id)
+                log.warning(
+                    "the claim %s is lost: it ran out, others ended it or have its messages, or its queue is gone",
+                    self._receipt_id,
+                )
             except Exception as error:
                 self.error = error if isinstance(error, LedgerError) else LedgerError(repr(error))
                 log.warning(
@@ -151,9 +154,11 @@ class Heartbeat:
         if self.error is not None:
             log.info("the claim %s is extended again", self._receipt_id)
         if beat.lost > self.lost_messages:
-            log.warning("of the claim %s others ended or have %d messages", self._receipt_id, beat.lost)
+            log.warning(
+                "of the claim %s %d messages ran out, or others ended or have them", self._receipt_id, beat.lost
+            )
         if beat.at_ceiling:
-            log.warning("the claim %s is held as long as it may be, and ends in time (V7)", self._receipt_id)
+            log.warning("the claim %s is extended to its ceiling, and no further (V7)", self._receipt_id)
         self.lost_messages = beat.lost
         self.beats += 1
         self.error, self.at_ceiling = None, beat.at_ceiling

@@ -113,9 +113,9 @@ class Ledger:
 
         - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
           opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
-          maximum_clock_skew, but by at least 1 second. By default the ledger writes a small file and takes the file's
-          time, on local paths and where delta-rs commits to an object store. If you give only a `clock`, or open with
-          `read_only`, the ledger writes no such file.
+          maximum_clock_skew, or by 1 second if that is more. By default the ledger writes a small file and takes the
+          file's time, on local paths and where delta-rs commits to an object store. If you give only a `clock`, or open
+          with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
           more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path, which has no
@@ -126,9 +126,9 @@ class Ledger:
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
-            spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work` and a
-                redrive by a predicate. All else works through delta-rs, without a JVM, on storage that delta-rs
-                reaches.
+            spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work`,
+                `deploy_views` and a redrive by a predicate. All else works through delta-rs, without a JVM, on storage
+                that delta-rs reaches.
             engine: auto, spark or delta-rs. auto commits through delta-rs on paths, S3, ABFS and GCS. On S3 only
                 delta-rs may commit.
             create: False raises LedgerDoesNotExist where there is no complete ledger. True makes one, also at a root
@@ -145,7 +145,7 @@ class Ledger:
                 (fs.s3a.access.key, endpoint, ...).
 
         Raises LedgerDoesNotExist, LedgerDamaged, ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew,
-        InvalidParameterValue, StorageFailed, ForkedProcess.
+        UnsupportedVersion, InvalidParameterValue, StorageFailed, ForkedProcess.
         """
         from ledger.store.delta.opening import open_tables
 
@@ -339,6 +339,7 @@ class Ledger:
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
         """Cut damaged tables of a ledger back to their last whole versions. Return what was lost.
 
+        The table `messages` is not cut for a missing or damaged data file: only the messages in the file are lost.
         `root` is a local path. First stop every process that uses the ledger. Removed files are moved to the folder
         `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
 
@@ -346,7 +347,7 @@ class Ledger:
             LedgerDamaged: A table cannot be repaired. At most unreadable checkpoints were moved.
             LedgerError: Another process holds one of the ledger's locks.
             InvalidParameterValue: The root is no local path.
-            LedgerDoesNotExist: There is no ledger.
+            LedgerDoesNotExist: A table is missing, or the root is a backup.
         """
         from ledger.store.delta.verbs.repair import repair_ledger
 
@@ -359,12 +360,12 @@ class Ledger:
         """Remove the ledger at `root` with all its messages. Return what was removed. With `dry_run` only look.
 
         `root` is a local path or a place on an object store. Files that are not the ledger's stay. Only a backup, or an
-        object store's own versions, can bring it back.
+        object store's own versions, can bring the ledger back.
 
         Raises:
-            LedgerDoesNotExist: There is no ledger.
-            LedgerError: Another process holds one of the ledger's locks, or nothing shows that a table is a ledger's.
-                Nothing was removed.
+            LedgerDoesNotExist: There is no ledger, or the root is a backup.
+            LedgerError: Another process holds one of the ledger's locks, a table's folder is a link, or nothing shows
+                that a table is a ledger's. Nothing was removed.
             InvalidParameterValue: Only Spark reaches the root.
             StorageFailed: The storage cannot be read or written.
         """
@@ -378,8 +379,9 @@ class Ledger:
 
         The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
         files. These files have their folder's group, and the folder's default ACL replaces the umask of the process
-        that writes. If the file system has no ACLs, the result's `is_inherited` is False, and every user needs the
-        umask 002. Spark sets permissions by itself: give its session spark.hadoop.fs.permissions.umask-mode=002.
+        that writes. Without ACLs (on some file systems, and outside Linux) the result's `is_inherited` is False, and
+        every user needs the umask 002. Spark sets permissions by itself: give its session
+        spark.hadoop.fs.permissions.umask-mode=002.
 
         Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
         names files that have other permissions. Another call of `share` mends them.
@@ -421,8 +423,8 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. It is not recorded, so the next round is
-            # due at the same time as this one was.
+            # A round that could not judge ages dropped nothing for its age. It is not recorded, so a round that was due
+            # stays due.
             rounds.record(begun, began_at)
         return done
 
@@ -449,12 +451,12 @@ class Ledger:
         return repair(opened.store, self.clock)
 
     def backup(self, dest: str | os.PathLike[str], report: Callable[[str], None] | None = None) -> BackupReport:
-        """Copy versions of all tables that belong together into the folder `dest`, while the ledger is in use.
+        """Copy a consistent state of all tables into the folder `dest`, while the ledger is in use.
 
-        `dest` must be an empty folder or not exist. `dest` and the ledger must be on local paths. The copy has the
-        messages, their states and the receipts, and no past versions. Messages in flight are in flight after a restore,
-        too, until their deadlines. `report` gets a line of text for each step. A failed backup is never mistaken for a
-        complete backup.
+        First the call fills `receipts`, so it cannot back up a ledger that is open read-only. `dest` must be an empty
+        folder or not exist. `dest` and the ledger must be on local paths. The copy has the messages, their states and
+        the receipts, and no past versions. Messages in flight are in flight after a restore, too, until their
+        deadlines. `report` gets a line of text for each step.
 
         Returns:
             A BackupReport: versions, files, bytes, and the time.
@@ -462,6 +464,7 @@ class Ledger:
         Raises:
             InvalidParameterValue: `dest` or the ledger's place does not allow a backup.
             LedgerDamaged: A table is damaged.
+            LedgerIsReadOnly: The ledger was opened with `read_only`.
             StorageFailed: The storage failed, or an upkeep removed files before they were copied. In the second case,
                 take the backup again.
         """
@@ -499,7 +502,7 @@ class Ledger:
     def _require_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:
         opened = self._require_delta(call)
         if opened.spark is None:
-            raise SparkIsNeeded(f"{call} returns a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
+            raise SparkIsNeeded(f"{call} needs Spark: open the ledger with Ledger.open(root, spark=spark)")
         return opened, opened.spark
 
     def _named(self, name: str) -> QueueRecord:

@@ -148,8 +148,6 @@ class Queue(Settling):
         commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
         Delays are not compared.
 
-        In a list, errors below that concern a body refuse only their entry (see M2).
-
         Raises:
             InvalidParameterValue: A body is no string, or the message is over the queue's MaximumMessageSize. Or a
                 column is missing, Spark cannot compute the rows, or a keyword argument is valid for no message of the
@@ -187,8 +185,8 @@ class Queue(Settling):
         D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
         queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
         message in doubt (its `claim.write` was begun and not finished) the receive asks the output table. If the
-        message's rows are not in the table, a fence is committed to the table, and the message can be received. If the
-        table cannot be asked, other messages are still received.
+        message's rows are in the table, the message is deleted. If not, a fence is committed to the table, and the
+        message can be received. If the table cannot be asked, other messages are still received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -280,9 +278,9 @@ class Queue(Settling):
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
         `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again.
-        If all messages of a claim fail alike, the claim is released uncounted and a
-        LedgerError is raised. At least three of these messages must have been received for the first time. An error of
-        the surroundings (a missing module, no connection) needs no such messages.
+        If all messages of a claim fail alike, the claim is released uncounted and a LedgerError is raised. At least
+        three of these messages must have been received for the first time. An error of the surroundings (a missing
+        module, no connection) needs no such messages.
 
         **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
         locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
@@ -356,8 +354,9 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`, and fewer if they do not fit in `max_bytes`. While a
-                process has as many unsettled messages as two such claims, it receives no further claim.
+                handled in `flush_seconds`, at most `flush_rows`. It is at least 100, and twice what the handlers work
+                on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
+                claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
                 their messages are settled. Exception: while the handler raises for all messages, the process reads
                 more, until it has decided whether the handler is broken.
@@ -381,8 +380,8 @@ class Queue(Settling):
                 allows it, for at most 60 seconds. Messages without a group have no limit.
             limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
                 the limits hold for the processes of this call.
-            bar: True shows a progress bar, False does not. By default terminals and notebooks show one if `rich` is
-                installed (the extra `progress`). Without a bar, lines are reported, at least 10 seconds apart.
+            bar: Whether to show a progress bar. By default terminals and notebooks show one if `rich` is installed (the
+                extra `progress`). Without a bar, lines are reported, at least 10 seconds apart.
             report: As in `work`.
 
         If the handler raises, only that message fails: it is released, or parked, with the exception as the reason. A
@@ -393,7 +392,7 @@ class Queue(Settling):
         If a batch raises, the handler is called again with its halves, until each message that raises is alone. A
         handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise alike, the
         claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a FIFO queue
-        each group is handled in order, one message or batch at a time. The group's messages after a released message
+        each group is handled in order, one message or batch at a time. The group's messages after one that is not done
         are released uncounted.
 
         The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first such
@@ -621,7 +620,7 @@ class Queue(Settling):
           are strings: receipt_handle, action, outcome, error_code and error_message (the last two are null for a
           success). The DataFrame of handles is evaluated once.
         - An Arrow table (or a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface): returns a
-          pyarrow.Table of the same columns, with a row for each row of the input, in order. Needs no Spark.
+          pyarrow.Table of these columns, with a row for each input row, in order. Needs no Spark.
 
         A handle whose receipt was replaced (by a later receive, a lock or a restore) changes nothing, and its outcome
         is "stale".
@@ -668,7 +667,8 @@ class Queue(Settling):
         """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
         With `destination` they move to that queue. In the new queue they count as never received, and their retention
-        begins now. A message stays if its origin is gone, or cannot take it.
+        begins now. A message stays if its origin is gone, or cannot take it. From a FIFO queue only messages move that
+        a receive would get.
 
         Args:
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
@@ -718,7 +718,7 @@ class Queue(Settling):
         return MoveTasks(self.access.store, self.access.record(), self.access.clock)
 
     def attributes(self) -> dict[str, str]:
-        """Return all attributes as text, as SQS does.
+        """Return all attributes as text, except for SQS's approximate numbers of messages (see `counts`).
 
         QueueArn, CreatedTimestamp and LastModifiedTimestamp (seconds) are among them.
         `ledger.rules.attribute_kinds.OURS` names the attributes that SQS does not have.
@@ -747,7 +747,7 @@ class Queue(Settling):
         queue_settings.change_tags(self.access, lambda known: tags)
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        """Add these tags, or replace tags of the same keys, as SQS's TagQueue. A queue has at most 50."""
+        """Add these tags, or replace tags of the same keys, as SQS's TagQueue."""
         new_tags = attribute_rules.tags(tags)
         queue_settings.change_tags(self.access, lambda known: {**known, **new_tags})
 

@@ -124,7 +124,7 @@ class Counts:
     """How many messages a queue has (Q1), by state, and the age in seconds of the oldest one (None: no message).
 
     No message is older than `age_of_oldest`, except deleted, expired and moved ones. If small sends were joined into
-    one file, it may be the age of a finished message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`,
+    one file, the age may be a finished message's, sent up to `open_segment_seconds` (a setting) earlier. `deleted`,
     `expired` and `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 

@@ -144,7 +144,7 @@ class Settings:
                 names the file.
         """
         try:
-            return cls(**_known(_tables(path)))
+            return cls(**_checked_table(_tables(path)))
         except InvalidParameterValue as error:
             raise InvalidParameterValue(error.field, error.value, error.bound, f"{error.fix} (in {path})") from None
 
@@ -154,7 +154,7 @@ def require_within(
 ) -> None:
     """Raise InvalidParameterValue if `value`, the value of the setting `name`, is longer than `log_retention`."""
     if value is not None and value > log_retention:
-        bound = f"Must be at most log_retention, which is {log_retention}: what is kept is found by the log"
+        bound = f"Must be at most log_retention, which is {log_retention}: the log must reach back as far"
         raise InvalidParameterValue(name, value, bound, fix)
 
 
@@ -192,7 +192,7 @@ def _tables(path: str | Path) -> dict[str, Any]:
     raise InvalidParameterValue("settings", str(path), bound, fix)
 
 
-def _known(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the table [ledger]. Raise InvalidParameterValue for another table or an unknown setting."""
     for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.upkeep")
 #: Waits for a number of seconds, or until the process is told to end. Returns whether the process was told to end.
 Wait = Callable[[float], bool]
-#: If an Upkeeper has seen the same lease held for this many seconds, it takes the next lease. The longest measured
-#: round took 10 seconds (docs/explanation/disk.md, "A long run": 100,000 verbs).
+#: If an Upkeeper has seen the same lease held for this many seconds, it takes the next lease.
 LEASE_SECONDS = 900.0
 #: A process that looks once takes the next lease if the held one was taken so many seconds ago, by the clocks.
 OLD_LEASE_SECONDS = 3_600.0
@@ -115,7 +114,6 @@ class Upkeeper:
             vacuum: As in `Ledger.upkeep`.
             report: The function that gets the report of each round that did something. By default the report is logged
                 at level info.
-            passing: Returns seconds that only grow as time passes, even when somebody sets the clock.
             jitter: Returns a random number from 0 to 1.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum

@@ -22,7 +22,7 @@ class Access:
     """Access to one queue of a ledger. `frames` handles DataFrames; it is None if the ledger was opened without Spark.
 
     `made` is the queue's record from the moment when the user opened the queue. All but its name and id may have
-    changed since. A verb therefore calls `record`, and acts on its result.
+    changed since. A verb that needs more calls `record`.
     """
 
     store: Store
@@ -32,7 +32,7 @@ class Access:
     made: QueueRecord
     #: Opens the ledger in another process, started by spawn, and returns access to this queue. None: no process can.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: The messages that were deleted or released through this queue object or its claims, for each open claim.
+    #: For each claim of this queue object: the messages that were deleted or released through the claim or the object.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property

@@ -1,6 +1,7 @@
 """The rows of an Arrow table as entries of a send, without Spark.
 
-An entry is one message to send. The rules are the same as for the rows of a Spark DataFrame.
+An entry is one message to send. Rules differ from those for a Spark DataFrame in this: a column of nulls may have any
+type, numbers may be whole floats, and fewer types can be written as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, req
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store.protocol import StoredSend
 
-#: For each kind of field: a function that tells whether a column may have a type, and the allowed types in words.
+#: For each kind of field: a test of a column's type, and the types as errors name them.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
@@ -74,8 +75,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry for a queue with these attributes, by name.
 
-    `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. A row whose attributes
-    cannot be read yields its error. Raises InvalidParameterValue for a table that cannot be sent.
+    `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. For a row whose
+    attributes cannot be read, yield the error. Raises InvalidParameterValue for a table that cannot be sent.
     """
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
@@ -137,7 +138,7 @@ def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataT
     types = pa.types
     if types.is_struct(kind):
         return next(
-            (found for field in kind if (found := _find_part_without_json(f"{path}.{field.name}", field.type))), None
+            (part for field in kind if (part := _find_part_without_json(f"{path}.{field.name}", field.type))), None
         )
     if types.is_list(kind) or types.is_large_list(kind):
         return _find_part_without_json(f"{path}.element", kind.value_type)

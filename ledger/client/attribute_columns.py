@@ -2,7 +2,7 @@
 
 A table may have this column in one of these forms:
 
-    pandas: objects        a dict in each row, as `Queue.send` takes it for a message of a list
+    pandas: objects        dicts, as `Queue.send` takes them for a message of a list; some rows may have JSON texts
     struct                 a field for each attribute; a null field is no attribute of its row
     list of structs        with the fields `key` and `value`: polars' maps
     map                    from texts to texts, numbers or bytes
@@ -12,9 +12,9 @@ In a struct, list or map, a value may also be a struct of data_type, string_valu
 full*.
 
 A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
-the other forms become this map, too, except maps that Spark's code reads as they are (`is_attributes`). For a send
-without Spark each row's attributes become a dict. The attributes of each row are checked by the rule for a message in a
-list (`rules.message_attributes`). In maps that stay as they are, Spark's tasks check them (`bulk_rows`).
+each other form with a value becomes this map, too, except maps that are left to Spark's code (`is_attributes`). For a
+send without Spark each row's attributes become a dict. The rule for a message of a list (`rules.message_attributes`)
+checks each row. Spark's tasks check the maps that are left to them (`bulk_rows`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.message_attributes import attributes_of_json, message_attributes
 
 COLUMN = "message_attributes"
-#: The types that this module reads, in the words of errors.
+#: The types that this module reads, as errors name them.
 UNDERSTOOD = (
     "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
     "JSON texts"
@@ -40,8 +40,11 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a type is a map from texts to texts, or to attributes in full. A send through Spark reads such a
-    column as it is."""
+    """Tell whether a type is a map from texts to texts, or to structs with the fields of an attribute in full.
+
+    A send through Spark leaves such a column to Spark's code. That code refuses fields in another order, or of other
+    types.
+    """
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
@@ -52,9 +55,10 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
     A DataFrame whose rows are sent whole, as JSON, is also unchanged. Without the map, Arrow would make one struct of
-    all dicts, and change an integer beside a fraction.
+    all dicts, and a fraction of an integer if another row has a fraction.
 
-    Raises InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.
+    Raises InvalidParameterValue, which names the row, for a text that is no JSON, and for attributes that no message
+    may have.
     """
     if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -77,11 +81,12 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
-    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, if no
-    row has attributes, or if `is_attributes` holds.
+    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, or if
+    the column is missing, has only nulls, or is left to Spark (`is_attributes`).
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
-    InvalidParameterValue, which names the row, for attributes that a message of a list may not have either.
+    InvalidParameterValue, which names the row, for a value that cannot be read, and for attributes that no message may
+    have.
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
@@ -91,7 +96,7 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return a function from a row's number to its attributes, in the form of a message of a list; None: it has none.
+    """Return a function from a row's number to the row's attributes, as a message of a list has them; None for null.
 
     This call raises InvalidParameterValue for a type that this module does not read. The returned function raises it
     for a value that cannot be read.
@@ -112,13 +117,13 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Tell whether a table has one column of attributes that counts, with a value in some row."""
+    """Tell whether a table has one column of attributes, with a value in some row, beside a column of bodies."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether the column of attributes counts: not if the rows are sent whole."""
+    """Tell whether attributes count: not if the rows are sent whole, without a column of bodies."""
     return (body or "body") in names
 
 
@@ -143,7 +148,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Tell whether values of a type may be an attribute's value."""
+    """Tell whether an attribute's value may have this type. A value may still be refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -178,13 +183,14 @@ def require_distinct_keys(pairs: Any) -> Any:
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
         raise InvalidParameterValue(
-            "MessageAttributes", double, "It has this attribute twice", "Leave one of them out."
+            "MessageAttributes", double, "The message has this attribute twice", "Leave one of them out."
         )
     return pairs
 
 
 def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn an attribute in full into SQS's form: DataType, and StringValue or BinaryValue as the type needs."""
+    """Turn an attribute in full into SQS's form: DataType, and BinaryValue if the type begins with Binary, else
+    StringValue."""
     kind = attribute["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
@@ -196,10 +202,7 @@ def _sqs_form_of(attribute: object) -> object:
 
 
 def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return a map of attributes in full for each row's value, which `read` reads. Null stays null.
-
-    Raises a LedgerError, with the row's number, for attributes that are wrong.
-    """
+    """Return for each value, which `read` reads, a map of attributes in full. Null stays null. Errors name the row."""
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:

@@ -23,7 +23,7 @@ OF_CLAIM = ("extend", "release", "delete", "settle")
 #: The advice of the error about a verb that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
-    "write, work, consume and delete_queue make several commits, most of them of these verbs."
+    "write, work, consume, copies and delete_queue make several commits."
 )
 #: Notes below the source rows of a MERGE.
 EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
@@ -37,7 +37,7 @@ class Explanation:
     """The first commit that a verb would make now.
 
     bool(explanation) is False if the verb would commit nothing. str(explanation) shows the statement, the first 20
-    source rows with at most 40 characters of each value, and notes.
+    source rows with at most 40 characters of each value, and notes. Columns that are null in every row are left out.
 
     Attributes:
         verb: The verb.
@@ -45,9 +45,9 @@ class Explanation:
         statement: The commit as an SQL statement; None: the verb commits nothing. A MERGE or an append reads its rows
             from a view `source`. delta-rs has no SQL for a MERGE: delta-rs gets the same predicate and clauses through
             its own interface. A commit without rows is shown as an SQL comment.
-        rows: The source rows, as a pyarrow.Table; None: the commit has none. For a MERGE they have the columns of the
-            table, `operation` (insert, update or delete) and `expected_revision`: the revision that the row in the
-            table must still have. New receipts and new segments get random names, which differ when the verb runs.
+        rows: The source rows, as a pyarrow.Table; None: the commit has none, or only removes rows. For a MERGE they
+            have the table's columns, `operation` (insert, update or delete) and `expected_revision`, which the table's
+            row must still have. New receipts and segments get other random names when the verb runs.
         engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
             ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new

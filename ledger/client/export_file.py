@@ -34,8 +34,8 @@ from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group. The numbers show whether another program has rewritten
-#: the file.
+#: The metadata entry with the number of rows in each row group. If the file has other row groups, another program has
+#: rewritten it.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -56,7 +56,7 @@ SCHEMA = pa.schema(
     ]
 )
 _PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
-_FIX = "Name a file that `ledger export` or queue.export_to wrote. What else has rows, `ledger send` sends."
+_FIX = "Name a file that `ledger export` or queue.export_to wrote. `ledger send` sends the rows of other files."
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def write_file(
     now: int,
     on_written: Callable[[int], None],
 ) -> int:
-    """Write an exported file, each part as a row group, and return how many messages it has.
+    """Write an exported file, each part with messages as a row group, and return how many messages it has.
 
-    `on_written` is called after each part, with the number of messages written so far. Raises InvalidParameterValue if
+    Calls `on_written` after each row group, with the number of messages written so far. Raises InvalidParameterValue if
     the name is taken or its folder does not exist, and StorageFailed if the file cannot be written.
     """
     _require_free(path)
@@ -146,7 +146,7 @@ def _give_name(aside: Path, path: Path) -> None:
         try:
             os.link(aside, path)
         except FileExistsError:
-            # If the file of this name was removed in the meantime, try once more.
+            # If the file of this name was removed in the meantime, try again.
             _require_free(path)
             continue
         except OSError:
@@ -166,8 +166,8 @@ def _give_name(aside: Path, path: Path) -> None:
 def open_file(given: object) -> Iterator[ExportFile]:
     """Open an export.
 
-    Raises InvalidParameterValue for a file that is no export, has a later format, or has other columns or row groups
-    than the export had. Raises StorageFailed if the file cannot be read.
+    Raises InvalidParameterValue unless `given` is the local path of an export in a known format, with unchanged columns
+    and row groups. Raises StorageFailed if the file cannot be read.
     """
     path = local_path(given)
     if not path.is_file():
@@ -248,7 +248,7 @@ def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number
         if row["sent_at"] is None or row["available_at"] is None:
             raise InvalidParameterValue("sent_at", None, "A message has the instants sent_at and available_at")
     except LedgerError as error:
-        advice = f"{error.advice} What stands before this part of the file is imported; import it again for the rest."
+        advice = f"{error.advice} The row groups before this one are imported. Import the file again for the rest."
         raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error
     kept_since = row["enqueued_at"] or row["sent_at"]
     return CopiedMessage(entry, milliseconds_of(kept_since), milliseconds_of(row["available_at"]), sender)

@@ -49,7 +49,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """A request for one receipt handle. `refused` is the error about its timeout: nothing is done for the handle."""
+    """A request for one receipt handle. If `refused`, the error about its timeout, is set, the request does nothing."""
 
     handle: str | None
     verb: Verb
@@ -125,7 +125,8 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 def handles_of(field: str, handles: object) -> list[str | None]:
     """Return receipt handles as a list.
 
-    Raises InvalidParameterValue for a value that `require_list` refuses, or an element that is neither a text nor None.
+    Raises InvalidParameterValue for a message, a value that `require_list` refuses, and an element that is neither a
+    text nor None.
     """
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"

@@ -1,7 +1,7 @@
 """Message move tasks: start, list, cancel, and continue abandoned ones.
 
 A task moves messages in steps. The process that started the task takes the steps, with a pause of TICK between two. If
-no process has taken a step for a minute, the task is *abandoned*, and any process may continue it.
+a running task was not updated for more than a minute, it is *abandoned*, and any process may continue it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TICK = 1.0
 
 
 class MoveTasks:
-    """The tasks of one source queue. Each step moves messages by one call of `Store.redrive`."""
+    """The tasks of one source queue. A step calls `Store.redrive` once, or not at all if the rate allows no message."""
 
     def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
         self._store, self._source, self._clock = store, source, clock
@@ -39,8 +39,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` refuses a new task while another task of this queue runs. Then `all` returns that task, and
-            # `new_task` raises an error.
+            # `put_task` refuses a new task while another task of this queue runs. Then `new_task` raises an error, if
+            # the other task still runs.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -61,13 +61,13 @@ class MoveTasks:
             if self._store.put_task(move_task.ended(task, TaskStatus.CANCELLED, self._clock())):
                 return task.moved
 
-    def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
+    def run(self, task_id: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the steps of a task until it ends.
 
         `revision` is the task's revision after this process's last step (-1: not known). If the task has another
         revision, another process has continued it. This process then only waits until the task is abandoned or ends.
         """
-        while (task := self._latest(handle)) is not None and task.is_running:
+        while (task := self._latest(task_id)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
                 after = self.step(task)
                 revision = -1 if after is None else after.revision
@@ -76,17 +76,17 @@ class MoveTasks:
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move the messages that a running task may move now, and return the task after this step.
 
-        Of several processes, only one takes a step. Returns None if another process took this step, if the task was
-        cancelled before it, or if clocks disagree.
+        Of several processes, only one takes a step. Returns None if another process took this step or cancelled the
+        task first, or if clocks disagree.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Move the messages that a task may move now, after this process took the step. Return the task after it.
+        """Move the messages that a task of this process may move now. Return the task after the step.
 
-        An error of the ledger ends the task as FAILED. But for ClocksDisagree the call returns None, and the task waits
-        until it counts as abandoned. `source` is the queue, if the caller has just read it.
+        An error of the ledger ends the task as FAILED. After ClocksDisagree the call returns None instead, and the task
+        waits until it is abandoned. `source` is the queue, if the caller has just read it.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
@@ -108,12 +108,12 @@ class MoveTasks:
             # The task was cancelled, or another process continued it. Add the moved messages to its count.
             task = self._stored(task.task)
 
-    def _latest(self, handle: str) -> MoveTask | None:
-        return next((task for task in self.all() if task.task == handle), None)
+    def _latest(self, task_id: str) -> MoveTask | None:
+        return next((task for task in self.all() if task.task == task_id), None)
 
-    def _stored(self, handle: str) -> MoveTask:
+    def _stored(self, task_id: str) -> MoveTask:
         """Return the task as it is stored now. Raises ResourceNotFound if there is none."""
-        task = self._latest(handle)
+        task = self._latest(task_id)
         if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return task
@@ -138,8 +138,8 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there are. The task of a deleted queue becomes
-    FAILED."""
+    """Take a step of every abandoned task, and return how many there were. If the source queue was deleted, the task
+    becomes FAILED instead."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

@@ -72,7 +72,7 @@ class EntryList:
         refused = [entry for entry in self._read if isinstance(entry, LedgerError)]
         if refused:
             first = next(number for number, entry in enumerate(self._read) if isinstance(entry, LedgerError))
-            # The error's text may show the body.
+            # Log no error's text: it may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
             reason = ": ".join(why if len(why) > 1 else [error.code, *why])

@@ -1,9 +1,9 @@
-"""The messages that were settled through a claim, not by others.
+"""The messages that were ended through a claim, not by others.
 
 To end a message is to delete or release it. If the claim's holder ended a message, it is not lost. If another holder of
 the same receipt ended it, it is lost. (Two tasks with one attempt id have the same receipt.) The store cannot tell the
 two holders apart. Therefore each Claim object remembers the messages that were ended through this object, or through
-the Queue object that made it. Another holder has ended all other ended messages.
+the Queue object that made it. All other ended messages count as ended by another holder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ledger.store.protocol import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: If there are more tables than this, they are joined into one, which is cheaper.
+#: More tables than this are joined into one, which is cheaper.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -107,7 +107,7 @@ class OpenClaims:
     """The ClaimSettlements of a queue object's claims, while the Claim objects exist."""
 
     def __init__(self) -> None:
-        self._lock, self._known = threading.Lock(), weakref.WeakSet[ClaimSettlements]()
+        self._lock, self._settlements = threading.Lock(), weakref.WeakSet[ClaimSettlements]()
         renew_in_child(self, OpenClaims._renew)
 
     def _renew(self) -> None:
@@ -116,12 +116,12 @@ class OpenClaims:
     def add(self, endings: ClaimSettlements) -> None:
         """Note the ClaimSettlements of a claim, by a weak reference."""
         with self._lock:
-            self._known.add(endings)
+            self._settlements.add(endings)
 
     def of(self, receipt_id: str) -> Sequence[ClaimSettlements]:
         """Return the ClaimSettlements of the claims with this receipt."""
         with self._lock:
-            return [endings for endings in self._known if endings.receipt_id == receipt_id]
+            return [endings for endings in self._settlements if endings.receipt_id == receipt_id]
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:

@@ -162,7 +162,7 @@ def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended.
 
     `parts` are the handles to release and those to extend. One text for all handles makes an endless iterator. Raises
-    InvalidParameterValue for a list of the wrong length, and for a reason that is neither a text nor None.
+    InvalidParameterValue for a list of the wrong length, and for reasons that are neither texts nor None.
     """
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
@@ -204,11 +204,10 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raise InvalidParameterValue for one timeout that is out of bounds, and for a list of timeouts that is longer or
-    shorter than the list `extended`.
+    """Raise InvalidParameterValue for a timeout that is not a number of seconds within the bounds.
 
-    `extended` has the handles to extend, as `_read` returned them; None: there are none. If `timeout` is a text, it
-    names a column of a table, whose values are checked later.
+    `extended` has the handles to extend, as `_read` returned them; None: there are none. For a list of them, a list of
+    as many timeouts is accepted. For a table, the name of a column is accepted. The values of both are checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):

@@ -31,7 +31,7 @@ class ArrowTable(Protocol):
         """Return the rows as a PyCapsule of Arrow's C stream interface."""
 
 
-#: The integer types of Arrow that Spark also has. Delays and timeouts in a column have one of them.
+#: The integer types of Arrow that Spark also has.
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 #: The name that pandas gives to the column of an index without a name.
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -52,7 +52,7 @@ def require_batch(field: str, value: object, verb: str) -> None:
         raise InvalidParameterValue(
             field,
             "a streaming DataFrame",
-            "It has no last row, and one commit takes rows that have",
+            "It has no last row, and one commit cannot take rows without end",
             f"Nothing was done. Take its batches: frame.writeStream.foreachBatch(lambda batch, number: {verb}).",
         )
 
@@ -75,8 +75,9 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
     (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
 
-    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, and a table that Arrow
-    cannot read or would change. The error names the column if it is known, and the row if one value is wrong.
+    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, a name with a NUL, and a
+    type without a plain form. Raises it also for a table that Arrow cannot read or would change. The error names the
+    column if it is known, and the row if one value is wrong.
     """
     if is_spark(value):
         return None
@@ -111,9 +112,9 @@ def made_by(value: object, library: str) -> bool:
 
 
 def require_no_nul(value: Any) -> None:
-    """Raise InvalidParameterValue for a name with a NUL character.
+    """Raise InvalidParameterValue for a name of a column, or of a field inside it, with a NUL character.
 
-    Names of fields inside a column count, too. Arrow's C interface ends a name at this character.
+    Arrow's C interface ends a name at this character.
     """
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
@@ -175,10 +176,11 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
 
 
 def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
-    """Return a column of an Arrow table, with nulls in place of NaN. A column without values becomes one of nulls.
+    """Return a column of an Arrow table, with nulls in place of NaN. If `accepts` is `is_integer`, whole floats become
+    int64.
 
     Raises InvalidParameterValue if the column is missing, or if `accepts` refuses its type. `kinds` are the accepted
-    types in words.
+    types in words. A column without values is accepted, and becomes one of string nulls.
     """
     if name not in table.column_names:
         names = ", ".join(table.column_names) or "none"
@@ -188,7 +190,6 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
     values = _without_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
-        # A column without values fits every type.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if accepts is is_integer and pa.types.is_floating(kind):
         # pandas makes floats of whole numbers in a column with a missing number.

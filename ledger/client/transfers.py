@@ -67,7 +67,7 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
     try:
         yield
     except OverLimit as error:
-        before = f"{progress.messages:,} messages of this copy are there: call it again then, and the rest follows."
+        before = f"{progress.messages:,} messages of this copy are there: copy again then, and the rest follows."
         advice = error.advice.replace(NOTHING_SENT, "")
         raise OverLimit(error.message, f"{advice} {before}" if progress.messages else error.advice) from None
 

@@ -119,8 +119,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if the table exists. Then a column without a value gets the type void, if
-    its own type never fits the table's column or is no type of Delta's (pandas gives a column of nulls a number type).
+    `table` is the schema of the rows' table, if the table exists. Then a column without a value gets the type void if
+    its own type never fits the table's column, or is none of Delta's. (pandas gives a column of nulls a number type.)
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:
@@ -144,7 +144,8 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
 
     Some libraries choose a decimal type with exactly as many digits as the values have. If a value uses all digits of
     its decimal column, or all values are null, the column gets decimal(38,18), as in Spark. A type that does not fit
-    into decimal(38,18) gets 38 digits and keeps its scale. The columns in `declared` stay unchanged.
+    into decimal(38,18) gets 38 digits and keeps its scale. Decimals inside nested types are always widened. The columns
+    in `declared` stay unchanged.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [
@@ -156,7 +157,6 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
 
 def _roomy(kind: Any, values: pa.ChunkedArray) -> Any:
     if not isinstance(kind, str):
-        # Decimals inside nested types are always widened.
         return _roomy_inside(kind)
     if not types.is_decimal(values.type) or not _uses_all_digits(values):
         return kind

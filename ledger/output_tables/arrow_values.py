@@ -1,4 +1,4 @@
-"""Arrow's values in plain types: types without an encoding of their own, which Delta's types can hold.
+"""Arrow's values in plain types: types without an encoding of their own.
 
 The left column has the types that libraries hand over, the right column what this module makes of them:
 

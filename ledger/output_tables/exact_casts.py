@@ -145,7 +145,7 @@ def _outside_years(array: pa.Array) -> str | None:
     """
     kind = array.type
     if types.is_nested(kind):
-        return next((found for one in _inner(array) if (found := _outside_years(one)) is not None), None)
+        return next((outside for one in _inner(array) if (outside := _outside_years(one)) is not None), None)
     if not types.is_date32(kind) and not types.is_timestamp(kind):
         return None
     first, last = YEARS_IN_DAYS if types.is_date32(kind) else YEARS_IN_MICROSECONDS

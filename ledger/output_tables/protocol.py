@@ -91,9 +91,8 @@ class OutputPublishing(Protocol):
         """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
         Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
-        meanwhile. Raises Conflict also if another table is in the place of the `target`, if the table's demands have
-        changed, or if others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the
-        table is gone.
+        meanwhile. Raises Conflict also if another table is in the place of the `target`, its demands have changed, or
+        others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
         """
 
 
@@ -105,8 +104,9 @@ class ForeignTables(Protocol):
     def output_log(self, location: str, application: str) -> OutputLog:
         """Return a user's table, and the version of a transaction id (`application`) that is committed to it.
 
-        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises it also for a table
-        that shows no version, and forgets transactions. Callers never take this error for "not committed".
+        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises it also if the
+        table forgets transactions, and no version of this id is there. Callers never take this error for "not
+        committed".
         """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
@@ -130,7 +130,10 @@ def require_remembered(location: str, properties: Mapping[str, str]) -> None:
     committed, even if the table forgot it before.
     """
     if forgetful := why_forgetful(properties):
-        look = "Look for the rows of these messages in it first: once it is unset, what it forgot counts as not written"
+        look = (
+            "Look for the rows of these messages in it first: once the property is unset, forgotten rows count as not "
+            "written"
+        )
         raise OutputUnreadable(location, f"{forgetful}. {look}")
 
 

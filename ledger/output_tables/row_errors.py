@@ -121,9 +121,9 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Tell whether an error may come from the function or its rows, so that other rows may succeed.
 
-    The answer is no for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an
-    exception that is no `Exception`. The answer is also no if the process is told to end, the JVM has ended, or
-    somebody cancelled the Spark job.
+    False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an exception
+    that is no `Exception`. False also if the process is told to end, the JVM has ended, or somebody cancelled the Spark
+    job.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -153,8 +153,8 @@ def failure_of_storage(error: BaseException) -> str | None:
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
 
-    An exception of a user's function may quote the same text. Then either a traceback is before the text, or the
-    exception has no type of Spark's.
+    An exception of a user's function that quotes the same text does not match: it has a traceback before the text, or
+    no type of Spark's.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None

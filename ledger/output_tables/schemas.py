@@ -69,7 +69,7 @@ def columns_for(
 
 
 def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:
-    """Make an empty table, if there is none. `files` is the table's storage."""
+    """Make an empty table, if there is none."""
     make = partial(
         DeltaTable.create,
         schema=Schema.from_json(json.dumps(columns.schema)),

@@ -1,4 +1,4 @@
-"""Wider columns of an output table: delta-rs writes the table's rows anew, and adds the new files by one commit.
+"""Wider columns of an output table: delta-rs writes the table's rows anew, and one commit replaces the files.
 
 Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
 not hold exactly is an error. The commit directly follows the version that was read. If another commit comes after that

@@ -55,7 +55,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
 
     Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
     column of the rows, the rows' columns of CARRIED are checked, too. These columns may name only acknowledged
-    messages. If `messages` is given, the columns must name all of them.
+    messages. If `messages` is given, each column that names a message must name all of them.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -112,7 +112,7 @@ def id_column(rows: OutputRows) -> str:
     carried = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
     if carried is None:
         raise InvalidParameterValue(
-            "rows", ", ".join(rows.columns), f"They say by no column {' or '.join(CARRIED)} what they are about"
+            "rows", ", ".join(rows.columns), f"They have no column {' or '.join(CARRIED)} of texts"
         )
     return carried
 
@@ -172,7 +172,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
             named.example,
             f"In {what}, {named.nulls + named.others:,} are neither a message id nor a receipt handle of the queue"
             f"{_at(named)}",
-            "Leave out what is about no message.",
+            "Leave these values out.",
         )
     runs, strangers, _ = compare_with_claim(claimed, named.messages)
     if strangers or named.receipts - {grant.receipt_id}:
@@ -215,6 +215,6 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
             "rows",
             column,
             f"By their column {column}, {' and '.join(wrong)}",
-            f'Give messages="{column}" to acknowledge what has rows. Where the column means something else, rename it, '
-            "or name the messages by messages=.",
+            f'Give messages="{column}" to acknowledge only the messages that have rows. If the column means something '
+            "else, rename it, or name the messages by messages=.",
         )

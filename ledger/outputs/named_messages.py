@@ -122,7 +122,7 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
 
 
 def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
-    """Return what an array of texts names. `queue` is the id of the queue whose handles count."""
+    """Return what an array of texts names. `queue` is as in `named_by_values`."""
     return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
 
 
@@ -134,7 +134,7 @@ def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """Return what a string column of a DataFrame names. `queue` is the id of the queue whose handles count.
+    """Return what a string column of a DataFrame names. `queue` is as in `named_by_values`.
 
     The driver gets a bitmap for each block of 32,768 messages of a segment in which the column names a message. Ids,
     and the handles of each receipt, have bitmaps of their own.

@@ -106,12 +106,12 @@ class _DataFrameWriter:
         if refused_value is not None:
             problem = truly_offered(refused_value[0], partial(self._why_not_widened, location))
             return OutputNotWritten(location, problem, place=refused_value[1])
-        return OutputNotWritten(location, self._said(location, failure))
+        return OutputNotWritten(location, self._reason(location, failure))
 
     def _why_not_widened(self, location: str) -> str | None:
         return WHY_SPARK_DOES_NOT_WIDEN
 
-    def _said(self, location: str, failure: Exception) -> str:
+    def _reason(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)

@@ -44,7 +44,7 @@ TIDIED_WRITES = 20
 class StagedRows:
     """The rows of one write, in a folder of their own below the table. The table need not exist yet.
 
-    `settle`, `remove` and `tidy` ignore errors of the storage: what stays does no harm.
+    `settle`, `remove` and `tidy` ignore errors of the storage: files that stay do no harm.
     """
 
     def __init__(self, publishing: OutputPublishing, spark: SparkSession, location: str, now: int) -> None:
@@ -71,7 +71,7 @@ class StagedRows:
         if log is None:
             # Without a row Delta may commit nothing.
             if self._writes.read(f"{self._name}/{log_file(0)}") is None:
-                raise StorageFailed(self._place, "what was written there is not seen here", "write")
+                raise StorageFailed(self._place, "this process does not see the files that Spark wrote there", "write")
             return
         entries = [json.loads(line) for line in log.split("\n") if line]
         if any("metaData" in entry or "protocol" in entry for entry in entries):
@@ -85,10 +85,7 @@ class StagedRows:
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names, without computing the rows again.
-
-        `queue` is the id of the queue whose handles count.
-        """
+        """Return which messages a column of the written rows names, without computing the rows again."""
         named = self._by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(for_spark(self._place))

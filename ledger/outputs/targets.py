@@ -44,8 +44,8 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
     in Spark's catalog.
 
     Raises:
-        InvalidParameterValue: for a value of no such form, an unknown scheme, a table that is not Delta, a view, a
-            file, and a folder with other files.
+        InvalidParameterValue: for a value of no such form, an unknown scheme, a view, a file, a table that is not
+            Delta, and a folder with other files.
         SparkIsNeeded: if `spark` is None, for a name, and for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
@@ -87,8 +87,8 @@ def empty_writer(
 ) -> Location:
     """Make an empty table with the columns of `rows` if there is none. Return the table's place.
 
-    The table must exist before the write, because the write's transaction id has the table's id in it. `properties` are
-    for a new table. Spark's writer cannot set them, so another statement does.
+    The table must exist before the write, because the write's transaction id has the table's id in it. An existing
+    table gets the `properties`, too: Spark's writer cannot set them, so another statement does.
     """
     from ledger.delta_log.spark_commits import CONFLICTS
 
@@ -154,10 +154,7 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures.
-
-    The reason stays as it is.
-    """
+    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures."""
     # The error is a new one: the failure becomes its cause.
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None

@@ -92,7 +92,7 @@ def decided_by(
         )
     if timeout and failed is None:
         raise InvalidParameterValue(
-            "visibility_timeout", timeout, "It is for what failed, and nothing is named", "Give failed=, too."
+            "visibility_timeout", timeout, "It is for failed messages, and none are named", "Give failed=, too."
         )
 
     def decide(record: QueueRecord, writer: Writer) -> Acknowledgement:
@@ -126,7 +126,6 @@ def write_output(
         decide: is called after the rows are computed, and returns what becomes of the messages.
         open_ending: takes the messages (RUNS) that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
-        asked: what is asked of the table's columns.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()

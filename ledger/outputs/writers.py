@@ -86,7 +86,7 @@ class Writer(Protocol):
         """Return which messages a column of the rows names. `queue` is the queue's id."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names. `queue` is the queue's id."""
+        """Return which messages a column of the failed rows names."""
 
     def failed(self, column: str) -> pa.Table:
         """Return a table of the failed rows: this column, and the column of failures."""
@@ -124,7 +124,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write asks of the table's columns.
 
     The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other value, and for a
-    schema with types that Delta does not have.
+    schema with types that Delta does not have, or that hold only nulls.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -166,7 +166,7 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
         ArrowWriter(access.store.outputs, pa.schema(schema).empty_table(), table, None, asked).require_fitting()
     except OutputNotWritten as error:
         if IN_SCHEMA in error.reason:
-            fix = 'Where per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'
+            fix = 'If per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'
             fix = fix if f'"{WIDEN}"' in error.reason else ""
             raise InvalidParameterValue("schema", str(table), error.reason, fix) from None
     except (LedgerError, NotImplementedError):
@@ -294,8 +294,8 @@ def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
-            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds such to no table "
-            f"without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
+            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds no such column to "
+            f"a table without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
         )
 
 

@@ -26,7 +26,7 @@ from ledger.rules.state import Status
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
 #: If a run meets another live run of its attempt, the numbers of its next claims begin at random in this range.
 APART = range(1_000_000, 1_000_000_000)
-#: The states of messages that may be received now (the first state) or later.
+#: The states of messages that may be received now (the first state), or after a delay or a lock.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
@@ -99,8 +99,8 @@ class ClaimSource:
         changed since the receive began: hidden messages of their groups block them.
 
         Guarantees:
-            False describes one state of the queue at one instant. If a commit changes messages of the ledger between
-            two reads, the reads are repeated.
+            False describes one state of the queue at one instant. If a commit changes messages of the ledger
+            meanwhile, the reads are repeated.
         """
         store = self._access.store
         while True:

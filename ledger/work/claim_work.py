@@ -1,8 +1,8 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
 A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is a culprit, or a message that the function returned as failed. A failed message is released, or parked if it
-was received too often (see `redrive.receives_before_parking`).
+message is a culprit, or a message without a done row if the function tells which messages failed. A failed message is
+released, or parked if it was received too often (see `redrive.receives_before_parking`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ClaimWork:
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
         #: The ids of messages that this object has appended to the table of failures.
-        self._told: set[str] = set()
+        self._recorded: set[str] = set()
         self._check: Callable[[], None] = claim.check
 
     def run(self) -> Worked:
@@ -130,7 +130,7 @@ class ClaimWork:
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
-        """Raise EverythingFails if a call of the function on no rows raises a like error."""
+        """Raise EverythingFails if the function raises like `error` when it is called on no rows."""
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
@@ -190,7 +190,6 @@ class ClaimWork:
         If there is a table of failures, append their rows to it.
 
         Args:
-            record: the queue.
             grant: the claim, or a part of it.
             left: the messages that failed (GRANTED_RUNS).
             reasons: why they failed, by message.
@@ -228,16 +227,17 @@ class ClaimWork:
         for first in range(0, failed.count, MOST_READ):
             chunk = failed.part(first, MOST_READ)
             rows = failed_messages(record, chunk, self._access.store.read(record, chunk), reasons, verdict)
-            is_new = [message not in self._told for message in rows["message_id"].to_pylist()]
+            is_new = [message not in self._recorded for message in rows["message_id"].to_pylist()]
             rows = rows.filter(pa.array(is_new, pa.bool_()))
             if rows.num_rows:
                 table.append(self._with_stamp(rows), self._claim.receipt_id, self._claim.version)
-                self._told.update(rows["message_id"].to_pylist())
+                self._recorded.update(rows["message_id"].to_pylist())
 
     def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
         """Return (done, failed) of the function's answer; failed is None if the answer has only one DataFrame.
 
-        Raises InvalidParameterValue for any other answer.
+        Raises InvalidParameterValue for any other answer, for one that lacks a column, and for two DataFrames if
+        `reason` names a column.
         """
         parts = (answer,) if is_spark(answer) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
@@ -382,10 +382,10 @@ class _Judge:
 
 
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
-    """Raise EverythingFails if all reasons are alike, and enough of the failed messages are witnesses.
+    """Raise EverythingFails if all reasons are alike, and are errors of the surroundings or have enough witnesses.
 
-    `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages without a reason are not compared. See
-    `ledger.work.isolation` for witnesses, and for errors of the surroundings.
+    See `ledger.work.isolation` for both. `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages
+    without a reason are not compared.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

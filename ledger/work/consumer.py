@@ -62,9 +62,7 @@ class Consumer:
             bounds.visibility_timeout(getattr(options, name), limits, name)
         if options.until == "empty" and options.park <= self._source.timeout:
             bound = f"Must be more than the {self._source.timeout} seconds that a claim is held"
-            fix = (
-                'What is parked would be received again without end: park it longer, or give until="once" or "forever".'
-            )
+            fix = 'Parked messages would be received again without end: park longer, or give until="once" or "forever".'
             raise InvalidParameterValue("park", options.park, bound, fix)
         bounds.maximum_messages(options.max_messages, limits, "max_messages")
         if options.output is not None:
@@ -189,10 +187,9 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
-        """Tell whether to read more although memory is full.
+        """Tell whether to read more although memory is full, because the consumer would otherwise wait for ever.
 
-        The answer is yes if the consumer would otherwise wait for ever: no message that was read waits for a handler or
-        is with one, and no outcome can be settled.
+        Then no message that was read waits for a handler or is with one, and no outcome can be settled.
         """
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
@@ -251,7 +248,7 @@ class Consumer:
             raise self._broken.raised
 
     def _is_quiet(self) -> bool:
-        """Tell whether no message in hand waits for a handler or is with one."""
+        """Tell whether every message in hand has an outcome that was collected."""
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
@@ -359,7 +356,7 @@ class Consumer:
 
 
 def require_output(access: Access, options: Consumption) -> None:
-    """Raise the error that each write to the output would raise: its place, its schema or this ledger allows none."""
+    """Raise the error that each write to the output would raise because of its place, its schema or this ledger."""
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
     writer_of(access, nothing, options.output, None, columns_asked(options.schema))

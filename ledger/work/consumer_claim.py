@@ -8,10 +8,9 @@ Messages that no retry can help are moved to the dead-letter queue, if there is 
 
 If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. All
 other rows are written. The messages of the refused rows count as messages that no retry can help. If the table refuses
-everything alike, the search ends with EverythingFails (see `isolation`), and so does the consumer.
+everything alike, the search ends with EverythingFails (see `isolation`), and the consumer with the table's error.
 
-`FirstRows` compares the first rows with the table's columns. If the rows of LEAST_WITNESSES messages do not fit, the
-consumer ends early.
+`FirstRows` compares the first rows with the table's columns, and may end the consumer early.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class ClaimInHand:
         self._access, self._options, self.claim, self._grant = access, options, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
-        #: The messages that are handled and not settled yet.
+        #: The outcomes of messages that are not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
         #: The cost of the pending rows.
@@ -139,10 +138,7 @@ class ClaimInHand:
         return ripe > 0 and (is_full or self.is_handled or ripe >= self._options.flush_rows or waits)
 
     def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
-        """Settle the pending outcomes except the `withheld`.
-
-        Returns:
-            The counts.
+        """Settle the pending outcomes except the `withheld`. Return the counts.
 
         Raises:
             EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
@@ -286,9 +282,9 @@ class ClaimInHand:
         Returns:
             A tuple of three:
 
-            - the counts, all 0 if no message has such a verdict, or if the queue has no dead-letter queue;
+            - the counts, all 0 if no message has such a verdict, or if the queue has no dead-letter queue but itself;
             - the messages that are left to be given back;
-            - the first mark that no action of this settlement has.
+            - the first mark that no earlier action of this settlement has.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]
@@ -336,7 +332,7 @@ class ClaimInHand:
         if column is not None and rows and not self._is_cost_missing and not any(has_cost(row, column) for row in rows):
             self._is_cost_missing = True
             self._options.warn(
-                f"no row has a number in the column {column!r}, which cost= names: the cost is told as 0"
+                f"no row has a number in the column {column!r}, which cost= names: their cost counts as 0"
             )
         return Consumed(
             messages=written,
@@ -408,7 +404,7 @@ def columns_asked_by(options: Consumption) -> ColumnsAsked:
 
 
 def require_fitting(access: Access, options: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten if the output table has no columns for the rows of messages. Write nothing."""
+    """Raise OutputNotWritten if the rows of messages do not fit the output table's columns. Write nothing."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
@@ -431,7 +427,6 @@ def _error_of_rows(error: Exception) -> RowError:
 
 
 def _why(error: Exception) -> str:
-    """Return why an output table refuses rows."""
     return error.reason if isinstance(error, OutputNotWritten) else reason(error)
 
 

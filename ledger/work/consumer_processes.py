@@ -52,7 +52,7 @@ def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
         if done.parked:
             options.warn(
                 f"{done.parked:,} messages are parked: hidden for {options.park:,} seconds since they failed. The view "
-                f"in_flight has their reasons; `ledger release {access.name} --postponed` has them visible at once"
+                f"in_flight has their reasons; `ledger release {access.name} --postponed` makes them visible at once"
             )
         return done
 
@@ -61,7 +61,7 @@ def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
 def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | None]:
     """Yield the folder in which processes share the limits of groups: the folder that the caller named, or a new one.
 
-    A new folder is removed at the end. Yield None if there are no limits.
+    A new folder is removed at the end. Without limits none is made.
     """
     if options.group_limits is None or options.limits_folder is not None:
         yield options.limits_folder
@@ -122,7 +122,8 @@ class ConsumerProcesses:
             raise self._raised[0]
         if self._killed == self._options.processes:
             raise LedgerError(
-                f"All {self._killed} processes were killed. What they held comes back when its lease ends; start again"
+                f"All {self._killed} processes were killed or failed. Their messages come back when their lease ends; "
+                "start again"
             )
         return self._sum()
 
@@ -211,7 +212,7 @@ class _Child:
 
 def require_reopened(access: Access) -> Callable[[], Access]:
     """Return the function that opens the ledger in another process. Raise InvalidParameterValue if there is none."""
-    bound = "It is of this process alone: in memory, through Spark, or by a clock of its own"
+    bound = "Other processes cannot open it: it is in memory, read-only, through Spark, or has a clock of its own"
     reopen = access.reopen
     try:
         pickle.dumps(reopen)
@@ -240,7 +241,6 @@ def require_importable(handler: Any) -> None:
 
 
 def _consume(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
-    """Run one child."""
     # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     ignore_interrupts()
     lock = threading.Lock()
@@ -273,8 +273,8 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
 def _listen(connection: Connection, consumer: Consumer) -> None:
     """Read the parent's messages and obey them, in a thread of a child.
 
-    The first END drains the child, by SIGTERM. The second END ends the drain, as a second signal does. If a signal has
-    already begun a drain of the child, the first END does nothing.
+    The first END, or the end of the parent, drains the child by SIGTERM, unless a signal has already begun a drain. The
+    second END ends the drain, as a second signal does.
     """
     ends = 0
     while True:

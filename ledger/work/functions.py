@@ -27,8 +27,8 @@ def safely(function: Any) -> Any:
 
     Args:
         function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
-            each argument and for the result. If a pandas UDF raises for a batch, it is called again with the batch's
-            halves, until each row that raises is alone.
+            each argument and for the result. A pandas UDF that raises for a batch, or returns another number of rows,
+            gets the batch again in halves, down to single rows.
 
     Returns:
         A UDF with the same arguments. The UDF's result is a struct: `value`, as the UDF returns it, and `error`, a text
@@ -86,11 +86,11 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
     for name in schema.names:
         if name.lower() in ("message_id", REASON):
-            raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")
+            raise InvalidParameterValue("schema", name, "Each row gets this column by itself", "Leave it out.")
     for field in schema:
         if [name.lower() for name in schema.names].count(field.name.lower()) > 1:
             raise InvalidParameterValue(
-                "schema", field.name, "It has two columns of this name, whatever the capitals", "Rename one."
+                "schema", field.name, "Two columns have this name, whatever the capitals", "Rename one."
             )
         _require_type_of_spark(field.name, field.type)
     safe = safely(F.udf(with_checked_answers(function, schema), from_arrow_schema(schema), useArrow=False))
@@ -152,9 +152,8 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 
     Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
     with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
-    double is rounded. The check also raises TypeError for an answer that is no dict, Row or tuple, and for a column
-    that the schema does not name. The check also raises TypeError for a tuple of another length than the schema's. A
-    column that a dict or a Row lacks is null.
+    double is rounded. The check raises TypeError also for an answer that is no dict, Row or tuple of the schema's
+    length, and for a column that the schema does not name. A column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()

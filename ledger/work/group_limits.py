@@ -17,8 +17,8 @@ of a message is the instant at which its group's rate allows the message.
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
   longer, up to LONGEST_SECONDS.
-- A message that gets no slot is put aside in the same way, or given back if it waited in vain or too many messages of
-  its group are put aside.
+- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
+  messages of its group are put aside.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ class GroupLimits:
     Args:
         limits: The limits by group, as `require_limits` returns them.
         folder: A folder that exists. The limits hold for all processes that share it.
-        clock: Returns the time of the machine, in milliseconds.
     """
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
@@ -243,7 +242,6 @@ class CallPermits:
         """Return what happens to a message if its group's limit allows no call now; None if the limit allows one.
 
         Args:
-            message: The message.
             waited: How many seconds ago the message was first put aside; 0: never.
             before: How many other messages of its group are put aside and have their turns first.
         """

@@ -49,8 +49,8 @@ class Handled:
     """The outcome of one message: its verdict, and the rows that the handler returned, or an error.
 
     `error` describes an error of the handler or of its answer, or the output table's refusal of the rows. `raised` is
-    the exception that the handler or the reading of its answer raised, also RetryLater or Reject. If the message's
-    group is closed or at its limit, `raised` is a RetryLater that says so.
+    the exception that the handler raised, that a batch handler returned for the message, or that the reading of the
+    answer raised. If the message's group is closed or at its limit, `raised` is a RetryLater that says so.
     """
 
     message: Message
@@ -205,8 +205,8 @@ class CallSteps:
 class Handlers:
     """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
 
-    When a HandlerCall is finished, `tell` is called with the HandlerCall and its CallSteps. If an exception ends a
-    thread or the loop, such as SystemExit or KeyboardInterrupt, `fatal` keeps it, and `tell` is not called.
+    Calls `on_call_end` with each finished HandlerCall and its CallSteps. If an exception such as SystemExit ends a
+    thread or the loop, `fatal` keeps it, and `on_call_end` is not called.
     """
 
     def __init__(

@@ -5,8 +5,8 @@ handler raised, or its answer cannot be written. Failures are alike if their err
 without an error, such as RetryLater, count neither as failures nor as successes.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
-   LEAST_WITNESSES + log2(messages of the claim) such failures in a row, of any claims. The claim is that of the last
-   failure, and the logarithm is rounded up. A success, or a failure that is not alike, ends the row.
+   LEAST_WITNESSES + log2(messages of the claim) such failures in a row that are alike, of any claims. The claim is that
+   of the last failure, and the logarithm is rounded up. A success, or a failure that is not alike, ends the row.
 2. Bad messages often follow each other, as in a sorted file. After LEAST_WITNESSES failures of one claim that are
    alike, and no success in that claim, all waiting messages are therefore shuffled. The messages that were with
    handlers at that time prove nothing, so their number is added to the bound. If, beyond these, as many further
@@ -39,7 +39,7 @@ class Suspicion(Enum):
     """What one more outcome shows about the handler."""
 
     NOTHING = "nothing new"
-    SUSPICIOUS = "what waits is to be put into an order of chance"
+    SUSPICIOUS = "the waiting messages are to be shuffled"
     BROKEN = "everything fails alike"
 
 
@@ -64,17 +64,13 @@ class HandlerEvidence:
         self._has_succeeded = False
 
     def add(self, claim: Any, messages: int, handled: Handled, running: int, *, may_judge: bool) -> Suspicion:
-        """Add an outcome.
+        """Add an outcome. Return what it shows.
 
         Args:
             claim: the key of the claim that the message belongs to.
             messages: how many messages the claim has.
-            handled: the outcome.
             running: how many messages are with handlers now, at most.
             may_judge: whether all messages of the claims in hand were read.
-
-        Returns:
-            What the outcome shows.
         """
         with self._lock:
             of_claim = self._of.setdefault(claim, _ClaimEvidence(messages))

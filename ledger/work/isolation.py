@@ -4,8 +4,8 @@ A culprit is a message that raises even when it is tried alone. In a claim of n 
 at most log2(n) times, rounded up. If everything fails alike, no message is the cause, and EverythingFails is raised, by
 these rules:
 
-- Before the search, a worker of `Queue.work` calls the function on no rows (`claim_work`). If this call raises a like
-  error (see `RowError.is_like`), everything fails.
+- Before the search, a worker of `Queue.work` calls the function on no rows (`claim_work`). If this call raises alike
+  (see `RowError.is_like`), everything fails.
 - Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
   witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
   everything fails.
@@ -31,7 +31,7 @@ from ledger.output_tables.row_errors import RowError, is_of_function, row_error
 from ledger.outputs.named_messages import others_of_claim
 from ledger.store.protocol import RUNS, Grant, count_messages
 
-#: The fewest messages that can show that everything fails: two messages of a claim may both be poison.
+#: The fewest messages that can show that everything fails: two messages of a claim may both be culprits.
 LEAST_WITNESSES = 3
 
 

@@ -1,9 +1,9 @@
 """The Arrow types of columns of Python values, found in the rows that one settlement writes.
 
-Only the values show the type of a column. If a column has whole numbers and fractions, all become fractions. If a
-column has short and long numbers, all become long. If values have no common type (numbers and texts), the column gets
-the type of most values. Rows with values of other types are refused, with an error that names the column and both
-types. A row is also refused if the column's type would change its value.
+Only the values show the type of a column. If a column has whole numbers and fractions, all become floats. If values
+have no common type (numbers and texts), the column gets the type of most values. Rows with values of other types are
+refused, with an error that names the column and both types. A row is also refused if the column's type would change its
+value.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Work:
                 raise InvalidParameterValue(name, type(function).__name__, "Must be a function")
         if self.failures is not None and str(self.failures) == str(self.output):
             raise InvalidParameterValue(
-                "failures", str(self.failures), "It is the output table", "Name another table for what failed."
+                "failures", str(self.failures), "It is the output table", "Name another table for failed messages."
             )
         if self.until not in UNTIL:
             raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
@@ -115,7 +115,7 @@ class Consumption:
                 whole_number(name, getattr(self, name), 1, None)
         _positive("flush_seconds", self.flush_seconds, "seconds")
         if self.flush_cost is not None:
-            _positive("flush_cost", self.flush_cost, "what the column of the costs counts")
+            _positive("flush_cost", self.flush_cost, "the cost's unit")
             if self.cost is None:
                 raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
         if self.group_limits is not None:

@@ -21,7 +21,7 @@ class RetryLater(Exception):
             message group of that name. The consumer begins no call for messages of a closed group, and gives these
             messages back uncounted, hidden until the group opens. The consumer's other processes do the same a moment
             later. Other consumers do not learn of the closed group.
-        counted: True counts the receive, so that it brings the message nearer to maxReceiveCount.
+        counted: Whether the receive counts.
         reason: The reason that the view `receipts` shows for the message.
 
     Raises:
