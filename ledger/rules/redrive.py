@@ -22,8 +22,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed this many times, unless its caller gives a number or the queue has a
-#: RedrivePolicy.
+#: A worker parks a message that fails after this many receives, unless the worker's caller gives a number or the queue
+#: has a RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
