@@ -15,7 +15,7 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Tells whether a claim is kept, and not given back, after an error ended its work.
+#: Tells whether a claim stays held after an error ended its work. Otherwise it is released.
 Keeps = Callable[[Claim, BaseException], bool]
 #: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
@@ -24,7 +24,7 @@ MOST_SAID = 10
 
 
 def keeps_never(claim: Claim, error: BaseException) -> bool:
-    """Return False: the claim is given back after every error."""
+    """Return False: the claim is released after every error."""
     return False
 
 

@@ -68,10 +68,10 @@ def send(
     command says so.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
-    you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command sends the
-    others, prints the line of the refused row, and ends with exit code 3. If a row lacks the group or deduplication id
-    that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in memory. For tens of millions
-    of rows use jobs/send.py, which sends with Spark.
+    you give --skip-malformed. If the queue refuses a row, such as one with too long a body, the command prints the
+    row's line. Unless you give --all-or-nothing, it sends the other rows, and the exit code is 3. If a row lacks the
+    group or deduplication id that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in
+    memory. For tens of millions of rows use jobs/send.py, which sends with Spark.
 
     \b
     Example:

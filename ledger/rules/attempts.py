@@ -27,8 +27,8 @@ OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 class Share(NamedTuple):
     """The number of a worker, from 0, among the processes that consume under one attempt.
 
-    After a restart, the worker continues the claims of each process of the earlier run whose number, modulo
-    `processes`, is the worker's number.
+    After a restart, the worker continues the claims of those processes of the earlier run whose numbers are `number`
+    modulo `processes`.
     """
 
     number: int

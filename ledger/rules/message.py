@@ -75,8 +75,8 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
     """Return an entry from a body, or from a mapping with SQS's names. Fields that `given` lacks come from `common`.
 
-    `in_batch` is True if the entry is one of several. It changes the words of SQS's error for a message that is too
-    long. Raises what `entry` raises.
+    `in_batch` is True if the entry is one of several. Then SQS's error for a message that is too long has other words.
+    Raises what `entry` raises, and InvalidParameterValue for an unknown name.
     """
     if in_batch:
         try:
