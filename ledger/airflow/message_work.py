@@ -95,9 +95,7 @@ class MessageWork:
         unknown_ids = sorted(str(name) for name in set(answer) - set(handles))
         if unknown_ids:
             bound = f"It named {len(unknown_ids):,} messages that are not of the claim"
-            raise InvalidParameterValue(
-                "function", unknown_ids[0], bound, "Its keys are message_id of what it was given."
-            )
+            raise InvalidParameterValue("function", unknown_ids[0], bound, "Its keys must be message ids of the claim.")
         for name, reason in list(answer.items())[:MOST_SAID]:
             self.say(f"failed {name}: {reason}")
         failed = [handles.pop(name) for name in answer]
@@ -116,7 +114,7 @@ class MessageWork:
         try:
             self.say(f"gives back {claim.release().messages:,} messages")
         except Exception as error:
-            self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")
+            self.say(f"could not give the claim back; its deadline is {claim.deadline}: {error}")
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:

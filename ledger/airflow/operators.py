@@ -115,8 +115,8 @@ class LedgerSendOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         if (messages is None) == (function is None):
-            bound = "It, or a function that returns them, says what to send"
-            raise InvalidParameterValue("messages", messages, bound, "Give one of the two.")
+            bound = "Must be given, unless a function returns the messages"
+            raise InvalidParameterValue("messages", messages, bound, "Give messages or function, not both.")
         self.messages = messages
         self.options = options
         self.function = function

@@ -66,7 +66,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     callback=_print_version,
     help="Show the versions of the ledger, of Python and of the engines.",
 )
-@click.option("-r", "--root", metavar="ROOT", help="The ledger for all commands; each command takes --root, too.")
+@click.option("-r", "--root", metavar="ROOT", help="The ledger; most commands take --root, too.")
 def application(root: str | None) -> None:
     """SQS visibility timeouts on Delta tables: queues, messages, receipts, from the command line."""
 

@@ -270,7 +270,7 @@ def _judged(health: Health) -> Iterator[Finding]:
     found = f"{tables[longest].since_checkpoint:,} commits of {longest} since its checkpoint"
     found += f", {sum(table.log_files for table in tables.values()):,} files in all logs"
     if tables[longest].since_checkpoint > MANY_COMMITS:
-        yield Finding("WARN", "log length", found, "`ledger upkeep`; does no writer get to write a checkpoint?")
+        yield Finding("WARN", "log length", found, "run `ledger upkeep`, and look why writers write no checkpoint")
     else:
         yield Finding("OK", "log length", found)
     orphans = sum(table.orphans for table in tables.values())

@@ -76,7 +76,7 @@ def format_of(source: str, given: str | None) -> str:
     ending = source.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
     if ending == "tsv":
         raise click.UsageError(
-            f"{source} has tabs between its columns by its ending, and send reads commas: write it as CSV. "
+            f"By its ending {source} has tabs between its columns, and send reads commas: write it as CSV. "
             "--format text sends each line as a body."
         )
     if ending not in ENDINGS:

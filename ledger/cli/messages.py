@@ -309,7 +309,7 @@ def _settled(
             raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
         settled = settle_claim(claim)
         claim_document = {"receipt": receipt, "outcome": participle, "messages": settled.messages, "lost": settled.lost}
-        lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
+        lost = f"; {settled.lost:,} were lost to others" if settled.lost else ""
         report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
     # A handle that the user names several times counts once.

@@ -225,7 +225,7 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     elif dry_run or not damage:
         click.echo("\n".join(_shown(damage)))
         if damage:
-            click.echo(f"`ledger repair {root} --yes` does that. Stop all that uses the ledger before.")
+            click.echo(f"`ledger repair {root} --yes` does that. First stop all processes that use the ledger.")
     else:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 

@@ -139,7 +139,7 @@ def create(
     except QueueNameExists as error:
         option = "-t KEY=VALUE" if error.attribute == "tags" else f"-a {error.attribute}={error.asked}"
         raise click.ClickException(
-            f"{error.message}: {error.name} has {error.there}, asked was {error.asked}. "
+            f"{error.message}: {error.name} has {error.there}, and {error.asked} was given. "
             f"`ledger queues set {queue} {option}` changes it, unless it is fixed at creation."
         ) from None
     show_queue(made, json)

@@ -4,7 +4,7 @@ A different send under the same id is an error. Otherwise, if two tasks shared a
 silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
 
 A receive gets the claim that an earlier receive under the same id still holds. So two tasks that share an id share this
-claim. That is an error only if the second task asks for fewer messages than the claim has.
+claim. The sharing is an error only if the second task asks for fewer messages than the claim has.
 """
 
 from __future__ import annotations

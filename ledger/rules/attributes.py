@@ -134,7 +134,7 @@ def complete(
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes as a call for a queue's attributes answers them, from the stored attributes.
+    """Return the stored attributes as a call for a queue's attributes answers them, with defaults for missing ones.
 
     Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key (KmsMasterKeyId).
     """

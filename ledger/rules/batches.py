@@ -42,9 +42,9 @@ class BatchRequestTooLong(LedgerError, ValueError):
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raise the recorded error for a batch with a wrong number of entries, or with a wrong or repeated id.
+    """Raise SQS's error for a batch with a wrong number of entries, or with a wrong or repeated id.
 
-    `kind` is SQS's name for the type of the entries.
+    `kind` is SQS's name for the type of the entries. Recorded: the errors for more than ten entries and a wrong id.
     """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
@@ -66,7 +66,7 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
     """Raise BatchRequestTooLong if the bodies and attributes of a batch of sends have more than 1 MiB together.
 
-    Recorded: this error, and that the queue's MaximumMessageSize bounds each entry and not the sum.
+    Recorded: this error, and that the queue's MaximumMessageSize does not bound the sum.
     """
     sent_bytes = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent_bytes > MAXIMUM_MESSAGE_BYTES:

@@ -34,7 +34,7 @@ def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
     `noted_at` is the instant of the note, which may be ahead by at most `maximum_skew` seconds. By a note from the
     future, messages that are sent now could count as expired.
     """
-    what = "the queue was changed by a clock that is ahead, and with it what has expired"
+    what = "the queue, and what has expired in it, was changed by a clock that is ahead"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
 
 

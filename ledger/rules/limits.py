@@ -30,7 +30,7 @@ LONGEST_RETENTION = 36_525 * 86_400
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
 #: F1: how long a deduplication id is remembered, in seconds.
 DEDUPLICATION_INTERVAL = 300
-#: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
+#: SQS: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
 #: The API reference of TagQueue: how many tags a queue has at most, and how many characters a key and a value.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256

@@ -18,7 +18,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13: the recorded bound of the error for a change of a deleted message.
+#: V13: the bound in SQS's error for a change of a deleted message.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 

@@ -11,8 +11,8 @@ So each later receive of such messages first asks the table. If the rows are in,
 longer write. Then it grants the messages.
 
 At most one of the two versions is ever committed. So a message's rows are written under at most one receipt, unless the
-owner restores the message later. A lock and a restore ask the table, too. If a table cannot be asked, its messages stay
-in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
+owner restores the message later. A redrive, a lock and a restore ask the table, too. If a table cannot be asked, its
+messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
 """
 
 from __future__ import annotations

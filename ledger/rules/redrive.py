@@ -76,7 +76,7 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a call for a queue's attributes answers it: no spaces, the count as a number.
+    """Return a redrive policy as a call for a queue's attributes answers it: without spaces, its count as a number.
 
     Return a text that is no policy unchanged.
 
@@ -215,7 +215,7 @@ def moved_away(record: Record, target: str) -> Record:
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
     """D1: return the target's record of a dead letter.
 
-    The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
+    The message keeps its receive count (recorded) and its first receive. On FIFO queues its retention restarts.
 
     M4: if `target` is the queue `origin` itself, the count and the first receive restart. With the old count, nobody
     could receive the message again. No earlier receipt works on the message. On FIFO queues the message comes after all

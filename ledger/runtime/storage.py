@@ -46,7 +46,7 @@ def check_storage(root: str) -> tuple[str, str, str, str]:
 
     If `root` is on this machine, the call writes and removes one small file there, or in the nearest existing folder
     above. Elsewhere only the scheme of the URI counts. (`ledger.store.delta.commit.storage_report` tries an object
-    store.) Raises nothing.
+    store.) A root that is no place is a FAIL, and no error.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
