@@ -60,7 +60,7 @@ class MessageWork:
             with claim.heartbeat() as beat:
                 answer = self.function(claim.messages())
                 beat.check()
-                settled = self._written(claim, answer) if self.output is not None else self._settled(claim, answer)
+                settled = self._write(claim, answer) if self.output is not None else self._settle(claim, answer)
         except LeaseLost:
             raise
         except BaseException as error:
@@ -71,7 +71,7 @@ class MessageWork:
         self.say(f"acknowledged {settled.messages:,}, {settled.failed:,} failed{lost}")
         return settled.messages, settled.failed
 
-    def _written(self, claim: Claim, answer: Any) -> Settled:
+    def _write(self, claim: Claim, answer: Any) -> Settled:
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
@@ -84,7 +84,7 @@ class MessageWork:
             return claim.write(rows, self.output)
         return claim.write(rows, self.output, failed=self.reason, visibility_timeout=self.hide_failed)
 
-    def _settled(self, claim: Claim, answer: Any) -> Settled:
+    def _settle(self, claim: Claim, answer: Any) -> Settled:
         """Acknowledge the claim except for the messages that failed, in one commit."""
         if answer is not None and not isinstance(answer, Mapping):
             bound = "Without an output it must return None, or {message_id: reason} of the messages that failed"

@@ -176,7 +176,7 @@ def sql(
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
     table = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
-    rows = _rows(_shown(table))
+    rows = _rows(_cut_to_microseconds(table))
     if as_csv:
         print_csv(table.column_names, rows)
     elif json:
@@ -185,7 +185,7 @@ def sql(
         print_table(rows, f"no rows ({', '.join(table.column_names)})")
 
 
-def _shown(table: pa.Table) -> pa.Table:
+def _cut_to_microseconds(table: pa.Table) -> pa.Table:
     """Return the table with columns of nanoseconds cut to microseconds, as Python's instants have no nanoseconds."""
     import pyarrow as pa
 

@@ -208,7 +208,7 @@ def extend(
       ledger extend work --receipt ID --visibility-timeout 600
     """
     held_queue = open_ledger(root, settings).queue(queue)
-    return _settled(
+    return _settle(
         held_queue, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
         lambda given: held_queue.settle(extend=given, visibility_timeout=visibility_timeout),
     )  # fmt: skip
@@ -256,7 +256,7 @@ def release(
             f"released {many(messages, 'message')}",
         )
         return 0
-    return _settled(
+    return _settle(
         held_queue, handles, receipt, json, "released", lambda claim: claim.release(reason),
         lambda given: held_queue.settle(release=given, reason=reason),
     )  # fmt: skip
@@ -278,7 +278,7 @@ def delete(
       ledger receive work --all --claim --json | ledger delete work --receipt -
     """
     held_queue = open_ledger(root, settings).queue(queue)
-    return _settled(
+    return _settle(
         held_queue,
         handles,
         receipt,
@@ -289,7 +289,7 @@ def delete(
     )
 
 
-def _settled(
+def _settle(
     queue: Queue,
     handles: tuple[str, ...],
     receipt: str | None,

@@ -217,20 +217,20 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     damage = Ledger.repair(root, dry_run=True)
     if damage and not dry_run:
         if not json:
-            click.echo("\n".join(_shown(damage)))
+            click.echo("\n".join(_describe(damage)))
         confirm(f"Take this out of the ledger at {root}?", yes)
         damage = Ledger.repair(root)
     if json:
         print_json({"repaired": bool(damage) and not dry_run, **dataclasses.asdict(damage)})
     elif dry_run or not damage:
-        click.echo("\n".join(_shown(damage)))
+        click.echo("\n".join(_describe(damage)))
         if damage:
             click.echo(f"`ledger repair {root} --yes` does that. First stop all processes that use the ledger.")
     else:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 
 
-def _shown(damage: Repair) -> Iterator[str]:
+def _describe(damage: Repair) -> Iterator[str]:
     if not damage:
         yield "Nothing is damaged."
     for table in damage.tables:

@@ -73,7 +73,7 @@ def copy(
     source = open_ledger(root, settings, read_only=target_root is not None)
     target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
     queue_to_copy = source.queue(queue)
-    target_queue = _made(target, name, queue_to_copy) if create else target.queue(name)
+    target_queue = _find_or_create(target, name, queue_to_copy) if create else target.queue(name)
     copied = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
     to = f"{name} of {target_root or source_root}"
     _report(
@@ -84,7 +84,7 @@ def copy(
     )
 
 
-def _made(target: Ledger, name: str, source: Queue) -> Queue:
+def _find_or_create(target: Ledger, name: str, source: Queue) -> Queue:
     from ledger.errors import QueueDoesNotExist
 
     try:

@@ -76,7 +76,7 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
     # "accept" accepts late changes, and no changes through replaced receipts. A call that sets Receipts and not
-    # this attribute sets it, too: see `attributes._together`.
+    # this attribute sets it, too: see `attributes._set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),

@@ -53,7 +53,7 @@ class Outcome(str, Enum):
 class Receipts(str, Enum):
     """The receipts through which a standard queue accepts changes, by the queue's attributes (V8, V9)."""
 
-    FENCED = "only those of a receipt that holds its message"
+    FENCED = "only those of a receipt that holds its message, or postponed it"
     LATE = "also those of a receipt whose message nobody received since"
     RECORDED = "also those of a receipt that a later receive replaced"
 
