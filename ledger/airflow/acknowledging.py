@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AcknowledgedLooks(SharedStreamProducer):
-    """Looks at a trigger's queue, for all triggers that share the look.
+    """Looks at a queue, for all triggers with the same arguments.
 
     After an announcement the producer makes no further one until Airflow tells whether its event was stored. If the
     event was lost, the next look announces the work that is then waiting. `announcements` is public for tests.

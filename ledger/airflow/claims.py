@@ -46,11 +46,10 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
-    """Tell whether a claim that holds no message any more was finished: somebody deleted its messages.
+    """Tell whether a claim that holds no message any more was finished: whether somebody deleted its messages.
 
-    The call looks only at the description's `message_id`. If neither the queue nor its dead-letter queue has this
-    message any more, the answer is True: most likely upkeep has removed it. A message in the dead-letter queue was not
-    acknowledged. `get_queue` returns a queue by its name.
+    Only the description's `message_id` counts. If the queue has no such message, the answer is True unless the
+    dead-letter queue has it: most likely upkeep has removed it. `get_queue` returns a queue by its name.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED

@@ -54,7 +54,7 @@ class Announcements:
     - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
       failed to start.
 
-    Upkeep that removes messages changes the same counts. So there may be an event too many, but none is missed.
+    Upkeep that removes messages changes the same numbers. So there may be an event too many, but none is missed.
     """
 
     def __init__(self, condition: Condition, again_after: float) -> None:

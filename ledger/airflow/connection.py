@@ -64,8 +64,8 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return the storage options as environment variables, for a process that opens the ledger itself.
 
-        (A command line would show secrets to other users of the machine.) Options in OF_THE_CLIENT are left out: their
-        names have no prefix, so they could not be passed by these names.
+        (A command line would show secrets to other users of the machine.) Options in OF_THE_CLIENT are left out,
+        because their names have no prefix.
 
         Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
         """

@@ -20,8 +20,7 @@ class LedgerHook(BaseHook):
 
     The connection's host is the ledger's root. The connection's extra may have `storage_options` (a JSON object of
     delta-rs's options) and `settings` (the path of a TOML file, on the workers). `owner` is the name of the process in
-    the view `receipts`. Open a ledger in the process that uses it: a forked child can do less with its parent's (see
-    Ledger).
+    the view `receipts`. Open a ledger in the process that uses it: see Ledger about forked processes.
     """
 
     conn_name_attr = "ledger_conn_id"

@@ -15,7 +15,7 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Tells whether a claim is kept, and not given back, after an error ended its work.
+#: Tells whether a claim stays held after an error ended its work. Otherwise it is released.
 Keeps = Callable[[Claim, BaseException], bool]
 #: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
@@ -24,7 +24,7 @@ MOST_SAID = 10
 
 
 def keeps_never(claim: Claim, error: BaseException) -> bool:
-    """Return False: the claim is given back after every error."""
+    """Return False: the claim is released after every error."""
     return False
 
 
@@ -60,7 +60,7 @@ class MessageWork:
             with claim.heartbeat() as beat:
                 answer = self.function(claim.messages())
                 beat.check()
-                settled = self._written(claim, answer) if self.output is not None else self._settled(claim, answer)
+                settled = self._write(claim, answer) if self.output is not None else self._settle(claim, answer)
         except LeaseLost:
             raise
         except BaseException as error:
@@ -71,7 +71,7 @@ class MessageWork:
         self.say(f"acknowledged {settled.messages:,}, {settled.failed:,} failed{lost}")
         return settled.messages, settled.failed
 
-    def _written(self, claim: Claim, answer: Any) -> Settled:
+    def _write(self, claim: Claim, answer: Any) -> Settled:
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
@@ -84,7 +84,7 @@ class MessageWork:
             return claim.write(rows, self.output)
         return claim.write(rows, self.output, failed=self.reason, visibility_timeout=self.hide_failed)
 
-    def _settled(self, claim: Claim, answer: Any) -> Settled:
+    def _settle(self, claim: Claim, answer: Any) -> Settled:
         """Acknowledge the claim except for the messages that failed, in one commit."""
         if answer is not None and not isinstance(answer, Mapping):
             bound = "Without an output it must return None, or {message_id: reason} of the messages that failed"
@@ -95,9 +95,7 @@ class MessageWork:
         unknown_ids = sorted(str(name) for name in set(answer) - set(handles))
         if unknown_ids:
             bound = f"It named {len(unknown_ids):,} messages that are not of the claim"
-            raise InvalidParameterValue(
-                "function", unknown_ids[0], bound, "Its keys are message_id of what it was given."
-            )
+            raise InvalidParameterValue("function", unknown_ids[0], bound, "Its keys must be message ids of the claim.")
         for name, reason in list(answer.items())[:MOST_SAID]:
             self.say(f"failed {name}: {reason}")
         failed = [handles.pop(name) for name in answer]
@@ -116,7 +114,7 @@ class MessageWork:
         try:
             self.say(f"gives back {claim.release().messages:,} messages")
         except Exception as error:
-            self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")
+            self.say(f"could not give the claim back; its deadline is {claim.deadline}: {error}")
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:

@@ -91,8 +91,8 @@ class LedgerCreateQueueOperator(LedgerOperator):
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates. Or
-    give a `function`, which is called when the task runs. The function returns such a list, or an Arrow, pandas or
+    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates.
+    Instead you can give a `function`. It is called when the task runs, and returns such a list, or an Arrow, pandas or
     polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id,
     message_attributes and message_deduplication_id, for a table `body`.
 
@@ -115,8 +115,8 @@ class LedgerSendOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         if (messages is None) == (function is None):
-            bound = "It, or a function that returns them, says what to send"
-            raise InvalidParameterValue("messages", messages, bound, "Give one of the two.")
+            bound = "Must be given, unless a function returns the messages"
+            raise InvalidParameterValue("messages", messages, bound, "Give messages or function, not both.")
         self.messages = messages
         self.options = options
         self.function = function
@@ -145,9 +145,9 @@ class LedgerReceiveOperator(LedgerOperator):
     over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task
     starts, so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
-    While the claims are held, a retry returns the same claims with restarted timeouts. A worker may even have been
-    killed before it returned them. Acknowledged messages do not come back. If the task runs again after its claims are
-    finished or ran out, it receives new claims. Raises what `Queue.receive_many` raises.
+    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
+    before it returned them. If the task runs again after its claims are finished or ran out, it receives new claims.
+    Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class LedgerReceiveOperator(LedgerOperator):
         self.max_messages, self.claims, self.visibility_timeout = max_messages, claims, visibility_timeout
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Receive, or get again what an earlier try received."""
+        """Receive claims, or get those of an earlier try again."""
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
         receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
         received = self.opened_queue().receive_many(receives)

@@ -41,7 +41,7 @@ class TaskProcess:
         """Wait until the command ends. Return its exit code, negative for a signal.
 
         Then ask its remaining children to end, too, and kill them after `grace` seconds. (A killed spark-submit leaves
-        its driver, which then gives its claim back.) At the return, all printed lines have been passed to `say`.
+        its driver, which then gives its claim back.) By the return, `say` has got all printed lines.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 CONNECTION_TYPE = "ledger"
-#: The connection form: the standard fields that are hidden, and the label and the hint of the one that is used.
+#: The connection form: the standard fields that are hidden, and the label and the hint of the field `host`.
 HIDDEN_FIELDS = ["schema", "login", "password", "port"]
 RELABELING = {"host": "Root"}
 PLACEHOLDERS = {"host": "/data/ledger, or s3://bucket/ledger"}

@@ -1,8 +1,8 @@
 """Starts a command that ends with its parent: `python -m ledger.airflow.tied PARENT COMMAND ARGUMENT...`.
 
 An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the kernel sends SIGTERM to the command
-when its parent has died, and the command gives back the claim that it holds. On other systems the command continues.
-PARENT is the parent's process id. The command replaces this process.
+when its parent has died, so that the command can give back the claim that it holds. On other systems the command
+continues. PARENT is the parent's process id. The command replaces this process.
 """
 
 from __future__ import annotations

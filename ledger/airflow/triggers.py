@@ -101,7 +101,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for new work, for ever. An Airflow that cannot acknowledge calls this."""
+        """Yield an event for new work, for ever. Only an Airflow that cannot acknowledge calls this method."""
         announcements = self.announcements()
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):

@@ -15,15 +15,15 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.results import Counts
 
 log = logging.getLogger("ledger.airflow")
-#: After this number of failed looks in a row, the failure is raised.
+#: After this number of storage failures in a row, the last one is raised.
 MOST_FAILURES = 20
 
 
 async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
     """Yield the counts of a queue again and again, with a pause of `poll_interval` seconds.
 
-    If the queue is deleted and created again, the next look reads the new queue. After MOST_FAILURES storage failures
-    in a row the call raises StorageFailed. Raises QueueDoesNotExist, and what opening the ledger raises.
+    If the queue is deleted and created again, the next look reads the new queue. Raises StorageFailed after
+    MOST_FAILURES storage failures in a row, QueueDoesNotExist, and what opening the ledger raises.
     """
     connection = await get_async_connection(ledger_conn_id)
     place = place_of(ledger_conn_id, connection.host, connection.extra)

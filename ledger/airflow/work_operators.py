@@ -42,10 +42,10 @@ class LedgerWorkOperator(LedgerOperator):
     Failed messages are hidden for `hide_failed` seconds. Then they can be received again, as the queue's RedrivePolicy
     allows.
 
-    When the function raises, so does the task. If another try follows, the claim is kept for it, as long as V7 allows.
-    If no try follows, the claim is given back (released): at the last try, or after AirflowFailException or
-    AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each beat of the heartbeat holds
-    the claim for `visibility_timeout` seconds, by default the timeout of its receive.
+    When the function raises, so does the task. If another try follows, the claim is kept for it, as long as the queue's
+    MaximumVisibilityTimeout allows. If no try follows, the claim is given back (released): at the last try, or after
+    AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each
+    beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
     If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
     others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
@@ -117,7 +117,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Hold the claim until the next try can begin, or, if V7 forbids this, until its present deadline.
+        """Hold the claim until the next try can begin, or, if V7 forbids this, until the claim's present deadline.
 
         Return False, and do nothing, if no try follows this error.
         """
@@ -206,9 +206,9 @@ class LedgerSparkWorkOperator(LedgerOperator):
     `env` and the connection's storage options. `arguments` are further arguments of the job: ["--claim", "100000",
     "--reason", "error"].
 
-    The task ends with the process, whose output is the task's log. An exit code other than 0 raises LedgerError. Wrong
-    arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's root.
-    The task then returns the table's place.
+    The task ends with the process, whose output goes to the task's log. An exit code other than 0 raises LedgerError.
+    Wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's
+    root. The task then returns the table's place.
 
     If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
     `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to

@@ -3,13 +3,12 @@
 Exit codes:
 
     0      everything is done
-    1      an error that no other exit code is for, or a failed check (doctor, queues list)
+    1      an error without another exit code, or a failed check (doctor, queues list)
     2      the arguments, values or inputs are wrong
     3      done in part: rows were refused or left out, or nothing was done for some messages
     130    Ctrl-C
 
-Ctrl-C is the usual end of `top`, `serve` and `upkeep --every`, which then end with 0. The exit code of `submit` is that
-of its script.
+`top`, `serve` and `upkeep --every` end with 0 after Ctrl-C. The exit code of `submit` is that of its script.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_click(arguments: list[str]) -> int:
-    """Run `ledger doctor`, without its options. For another command, print that click is missing."""
+    """Run `ledger doctor`, which has no options without click. For another command, print that click is missing."""
     from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:

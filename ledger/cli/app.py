@@ -27,7 +27,7 @@ from ledger.errors import (
 )
 
 FAILED, USAGE = 1, 2
-#: Errors that mean wrong arguments or values: they end with the exit code USAGE.
+#: Errors about wrong arguments or values, for which the exit code is USAGE.
 WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b
 Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
@@ -66,7 +66,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     callback=_print_version,
     help="Show the versions of the ledger, of Python and of the engines.",
 )
-@click.option("-r", "--root", metavar="ROOT", help="The ledger for all commands; each command takes --root, too.")
+@click.option("-r", "--root", metavar="ROOT", help="The ledger; most commands take --root, too.")
 def application(root: str | None) -> None:
     """SQS visibility timeouts on Delta tables: queues, messages, receipts, from the command line."""
 
@@ -146,7 +146,7 @@ def _flush_nothing() -> None:
 
 
 def _log() -> None:
-    """Write the log to stderr, from the level in LEDGER_LOG (debug, info, ...) upwards, if it is set."""
+    """If LEDGER_LOG names a level (debug, info, ...), write the log from this level upwards to stderr."""
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging

@@ -39,16 +39,20 @@ LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 @click.option("--visibility-timeout", type=int, metavar="S", help="Seconds a claim is held (default: the queue's).")
 @click.option("--attempt-id", metavar="ID", help="A retry with the same ID first gets back what the failed run holds.")
 @click.option("--until", type=click.Choice(CHOICES), default="empty", show_default=True, help="When to end.")
-@click.option("--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="Commit after N messages.")
+@click.option(
+    "--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="Commit after N handled messages."
+)
 @click.option(
     "--flush-seconds",
     type=float,
     default=5.0,
     show_default=True,
     metavar="S",
-    help="Commit after S seconds at the latest.",
+    help="Commit at the latest S seconds after the first handled message.",
 )
-@click.option("--max-receives", type=int, metavar="N", help="Park a message that failed N times.")
+@click.option(
+    "--max-receives", type=int, metavar="N", help="Park a message that fails at its Nth receive, or a later one."
+)
 @click.option(
     "--retry-after", type=int, default=0, show_default=True, metavar="S", help="Hide a failed message for S s."
 )

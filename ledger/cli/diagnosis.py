@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 FindingFields = tuple[str, str, str, str]
 #: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days of writing than LOW_DAYS.
 LOW_BYTES, LOW_DAYS = 1 << 30, 2
-#: Warn about a claim that is held for longer: a heartbeat also extends the claim of a worker that hangs.
+#: Warn about a claim that is held for this long: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: Warn above this number of receipts of acknowledged claims, which make receives slower (see docs/explanation/disk.md).
+#: Warn above this number of receipts of acknowledged claims that upkeep has not joined: they make receives slower (see
+#: docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
 #: Warn above this number of conflicts a minute.
 MANY_CONFLICTS = 60
@@ -50,8 +51,8 @@ def judge_vitals(vitals: Vitals) -> Iterator[FindingFields]:
     found = f"{recent.conflicts_a_minute:,.1f} a minute in the {recent.commits:,} commits of the last "
     found += in_time(recent.seconds)
     if recent.conflicts_a_minute > MANY_CONFLICTS:
-        advice = "let fewer processes commit to one queue, or make another queue with more lanes, which stay as they "
-        advice += "are made (`ledger queues create NAME -a Lanes=N`)"
+        advice = "let fewer processes commit to one queue, or make another queue with more lanes "
+        advice += "(`ledger queues create NAME -a Lanes=N`): a queue's own lanes cannot change"
         yield "WARN", "conflicts", found, advice
     else:
         yield "OK", "conflicts", found, ""
@@ -117,6 +118,7 @@ def diagnose(
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
     With `as_json` print one document. With `fetch` first fetch Delta's jars, and for a root on S3 also those of S3.
+    With `deep` also read each data file.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -230,7 +232,7 @@ def _permissions(root: str) -> Iterator[Finding]:
     advice = (
         permissions.command
         if permissions.is_shared
-        else f"who only looks needs no more; who is to write: {permissions.command}"
+        else f"users who only read need no more; for users who write: {permissions.command}"
     )
     yield Finding("FAIL" if permissions.is_shared else "WARN", "permissions", f"{named}{more}", advice)
 
@@ -257,9 +259,9 @@ def _judged(health: Health) -> Iterator[Finding]:
         yield from (Finding(*found) for found in judge_vitals(health.vitals))
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = f"{health.commits_without_upkeep:,} commits since the last round"
-    found += f"; the oldest that none has gone over is {age / 3_600:,.1f} h old" if age else ""
+    found += f"; the oldest of them is {age / 3_600:,.1f} h old" if age else ""
     advice = "run `ledger upkeep` now, and `ledger upkeep --every 5m` as a service, so that it runs when it is due. "
-    advice += f"What is older than log_retention ({kept / DAY:g} days) leaves a gap in the receipts"
+    advice += f"A commit that no round copies within log_retention ({kept / DAY:g} days) leaves a gap in the receipts"
     overdue = health.upkeep_overdue or age > min(7 * DAY, kept / 2)
     outcome = "FAIL" if age > kept else "WARN" if overdue else "OK"
     found = f"overdue: {health.upkeep_overdue}" if health.upkeep_overdue else found
@@ -268,7 +270,7 @@ def _judged(health: Health) -> Iterator[Finding]:
     found = f"{tables[longest].since_checkpoint:,} commits of {longest} since its checkpoint"
     found += f", {sum(table.log_files for table in tables.values()):,} files in all logs"
     if tables[longest].since_checkpoint > MANY_COMMITS:
-        yield Finding("WARN", "log length", found, "`ledger upkeep`; does no writer get to write a checkpoint?")
+        yield Finding("WARN", "log length", found, "run `ledger upkeep`, and look why writers write no checkpoint")
     else:
         yield Finding("OK", "log length", found)
     orphans = sum(table.orphans for table in tables.values())

@@ -16,8 +16,8 @@ from ledger.cli.opening import as_json, find_root, with_root
 @as_json
 def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, settings: str | None, json: bool) -> int:
     """Show what this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and the state of the ledger at ROOT.
-    Among the findings are versions, the clock, the length of the logs, missing or damaged files, files that nothing
-    needs, and the time since the last upkeep. The exit code is 1 if any finding is FAIL.
+    The findings are about versions, clocks, disks, logs, missing, damaged and unneeded files, and upkeep, among others.
+    The exit code is 1 if any finding is FAIL.
 
     \b
     Example:

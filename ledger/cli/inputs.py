@@ -45,8 +45,10 @@ SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and fie
 
 
 class Row(NamedTuple):
-    """A row of an input: the line that it begins in, its columns, and `text`: the body if the row is sent whole. (In
-    rows of a table `text` is empty.)"""
+    """A row of an input: the line that it begins in, its columns, and the body if the row is sent whole (`text`).
+
+    In rows of a table, `columns` has the body, and `text` is empty.
+    """
 
     line: int
     columns: Mapping[str, Any]
@@ -74,7 +76,7 @@ def format_of(source: str, given: str | None) -> str:
     ending = source.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
     if ending == "tsv":
         raise click.UsageError(
-            f"{source} has tabs between its columns by its ending, and send reads commas: write it as CSV. "
+            f"By its ending {source} has tabs between its columns, and send reads commas: write it as CSV. "
             "--format text sends each line as a body."
         )
     if ending not in ENDINGS:
@@ -87,8 +89,8 @@ def format_of(source: str, given: str | None) -> str:
 class InputContent(NamedTuple):
     """The content of an input: an entry and a line for each row, and the lines that cannot be read.
 
-    `lines` has the line that each row begins in. `bodies` is a remark for the user: that rows are sent whole, that
-    columns are left out, or that the input has no rows. `bodies` is None if none of these is so.
+    `lines` has the line that each row begins in. `bodies` is a remark for the user, or None: that rows are sent whole,
+    that columns are left out, or that the input has no rows.
     """
 
     entries: list[dict[str, Any]]
@@ -123,8 +125,10 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out; None:
-    all are sent."""
+    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out.
+
+    Return None if all columns are sent.
+    """
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""

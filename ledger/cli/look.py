@@ -106,7 +106,7 @@ def _receipts_of(
 
     The search begins with the message's present queue and receipt. The version before a receipt's grant shows the
     previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
-    queue and receipt. If such a version is not kept any more, say so on stderr.
+    queue and receipt. If such a version is not kept any more, stderr gets a line about it.
     """
     # A receipt has one event `granted`. Grants to retries of its attempt are events `granted again`.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
@@ -130,12 +130,12 @@ def _receipts_of(
                 before = _position_as_of(ledger, message, version - 1) if arrived_in == queue else position
             position = None if before == position else before
     except InvalidParameterValue:
-        click.echo("ledger: of what was before, the versions are not kept any more", err=True)
+        click.echo("ledger: the versions with earlier receipts are not kept any more", err=True)
     return receipts
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return the queue and the receipt of a message as of a version (None: now); None: it did not exist."""
+    """Return the queue and the receipt of a message as of a version (None: now); None if it did not exist then."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -176,7 +176,7 @@ def sql(
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
     table = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
-    rows = _rows(_shown(table))
+    rows = _rows(_cut_to_microseconds(table))
     if as_csv:
         print_csv(table.column_names, rows)
     elif json:
@@ -185,7 +185,7 @@ def sql(
         print_table(rows, f"no rows ({', '.join(table.column_names)})")
 
 
-def _shown(table: pa.Table) -> pa.Table:
+def _cut_to_microseconds(table: pa.Table) -> pa.Table:
     """Return the table with columns of nanoseconds cut to microseconds, as Python's instants have no nanoseconds."""
     import pyarrow as pa
 
@@ -414,7 +414,7 @@ class Rates:
     def now(self) -> dict[str, float]:
         """Return the verbs a second of each queue, by its id.
 
-        If the first look did not read all commits of WINDOW seconds, they are counted over less.
+        If the first look did not read all commits of WINDOW seconds, the rate is that of a shorter time.
         """
         now = self._clock()
         for table in TABLES:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Receive messages, and hold them for a while.")
 @click.argument("queue")
 @click.option(
-    "-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="At most so many messages."
+    "-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="Receive at most N messages."
 )
 @click.option("--all", "everything", is_flag=True, help="All messages that are visible.")
 @click.option("--visibility-timeout", type=int, metavar="S", help="Hold them for S seconds (default: the queue's).")
@@ -58,7 +58,7 @@ def receive(
       ledger receive work --all --claim
     """
     if wait is not None and math.isinf(wait):
-        raise click.UsageError("--wait has an end: give seconds, such as 86400.")
+        raise click.UsageError("--wait cannot be infinite: give seconds, such as 86400.")
     if everything and click.get_current_context().get_parameter_source("most") == ParameterSource.COMMANDLINE:
         raise click.UsageError("Give --max or --all.")
     source = open_ledger(root, settings).queue(queue)
@@ -208,7 +208,7 @@ def extend(
       ledger extend work --receipt ID --visibility-timeout 600
     """
     held_queue = open_ledger(root, settings).queue(queue)
-    return _settled(
+    return _settle(
         held_queue, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
         lambda given: held_queue.settle(extend=given, visibility_timeout=visibility_timeout),
     )  # fmt: skip
@@ -230,9 +230,9 @@ def release(
 ) -> int:
     """Give messages of QUEUE back: they are visible at once. HANDLE may be `-`, as for `ledger extend`.
 
-    With --postponed, the command releases messages that nobody holds: workers parked them after too many failures, or
-    postponed them for a retry. If --receipt is also given, the command releases only those that were given back under
-    this receipt. The view in_flight lists parked and postponed messages.
+    With --postponed, the command releases messages that workers parked after too many failures, or postponed for a
+    retry. If --receipt is also given, the command releases only those that were given back under this receipt. The view
+    in_flight lists parked and postponed messages.
 
     \b
     Example:
@@ -256,7 +256,7 @@ def release(
             f"released {many(messages, 'message')}",
         )
         return 0
-    return _settled(
+    return _settle(
         held_queue, handles, receipt, json, "released", lambda claim: claim.release(reason),
         lambda given: held_queue.settle(release=given, reason=reason),
     )  # fmt: skip
@@ -278,7 +278,7 @@ def delete(
       ledger receive work --all --claim --json | ledger delete work --receipt -
     """
     held_queue = open_ledger(root, settings).queue(queue)
-    return _settled(
+    return _settle(
         held_queue,
         handles,
         receipt,
@@ -289,7 +289,7 @@ def delete(
     )
 
 
-def _settled(
+def _settle(
     queue: Queue,
     handles: tuple[str, ...],
     receipt: str | None,
@@ -309,7 +309,7 @@ def _settled(
             raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
         settled = settle_claim(claim)
         claim_document = {"receipt": receipt, "outcome": participle, "messages": settled.messages, "lost": settled.lost}
-        lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
+        lost = f"; {settled.lost:,} were lost to others" if settled.lost else ""
         report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
     # A handle that the user names several times counts once.
@@ -340,7 +340,7 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt_on_stdin() -> str | None:
-    """Return the receipt on stdin; None: the line is of a receive that found nothing.
+    """Return the receipt on stdin; None if the line is of a receive that found nothing.
 
     Raises WrongInput unless stdin has exactly one line that is not blank.
     """
@@ -412,7 +412,7 @@ def redrive(
     stayed = len(set(message_ids)) - moved
     if stayed <= 0 or most is not None:
         return 0
-    click.echo(f"{many(stayed, 'message')} of those named stayed: in flight, or not in {queue}", err=True)
+    click.echo(f"{many(stayed, 'message')} of those named stayed: not visible, or not in {queue}", err=True)
     return IN_PART
 
 
@@ -438,8 +438,8 @@ def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
 @with_root
 def restore(queue: str, receipt: str, json: bool, root: str | None, settings: str | None) -> None:
     """Undo an acknowledgement: messages that were deleted under RECEIPT are visible again, if their retention has not
-    ended. This works until upkeep forgets the receipt (the setting keep_deleted_receipts). `ledger history` lists the
-    receipts.
+    ended. So are messages that a write left in doubt under RECEIPT, after their deadline. This works until upkeep
+    forgets the receipt (the setting keep_deleted_receipts). `ledger history` lists the receipts.
 
     \b
     Example:

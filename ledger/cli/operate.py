@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--every", metavar="PERIOD", help="Check each PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM."
 )
-@click.option("--if-due", is_flag=True, help="Run a round only if the load makes it due: for cron.")
+@click.option("--if-due", is_flag=True, help="Run a round only if one is due: for cron.")
 @click.option("--no-vacuum", is_flag=True, help="Leave unused files in place.")
 @as_json
 @with_root
@@ -194,7 +194,7 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
         if fix.changed_ahead:
             change = "would be set" if dry_run else "are set"
             changed = f"it was made or changed by a clock that was {fix.ahead:,.1f} s ahead"
-            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {change} by this one")
+            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {change} by this clock")
         if fix.tasks:
             tasks = f"{many(fix.tasks, 'message move task')} started by a clock that was ahead"
             click.echo(f"{fix.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
@@ -217,20 +217,20 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     damage = Ledger.repair(root, dry_run=True)
     if damage and not dry_run:
         if not json:
-            click.echo("\n".join(_shown(damage)))
+            click.echo("\n".join(_describe(damage)))
         confirm(f"Take this out of the ledger at {root}?", yes)
         damage = Ledger.repair(root)
     if json:
         print_json({"repaired": bool(damage) and not dry_run, **dataclasses.asdict(damage)})
     elif dry_run or not damage:
-        click.echo("\n".join(_shown(damage)))
+        click.echo("\n".join(_describe(damage)))
         if damage:
-            click.echo(f"`ledger repair {root} --yes` does that. Stop all that uses the ledger before.")
+            click.echo(f"`ledger repair {root} --yes` does that. First stop all processes that use the ledger.")
     else:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 
 
-def _shown(damage: Repair) -> Iterator[str]:
+def _describe(damage: Repair) -> Iterator[str]:
     if not damage:
         yield "Nothing is damaged."
     for table in damage.tables:
@@ -295,7 +295,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """Return how many queues, messages and messages in flight a ledger has; None: it cannot be read."""
+    """Return how many queues, messages and messages in flight a ledger has; None if it cannot be read."""
     from ledger.errors import LedgerError
 
     try:
@@ -339,5 +339,5 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     shared = Ledger.share(require_root(root), group=group, everyone=everyone)
     sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
     if not shared.is_inherited:
-        sentence += ". The file system has no ACLs: every user sets `umask 002` before he uses the ledger"
+        sentence += ". The file system has no ACLs: every user needs `umask 002` to use the ledger"
     report(json, dataclasses.asdict(shared), sentence)

@@ -139,8 +139,8 @@ def create(
     except QueueNameExists as error:
         option = "-t KEY=VALUE" if error.attribute == "tags" else f"-a {error.attribute}={error.asked}"
         raise click.ClickException(
-            f"{error.message}: {error.name} has {error.there}, asked was {error.asked}. "
-            f"`ledger queues set {queue} {option}` changes it."
+            f"{error.message}: {error.name} has {error.there}, and {error.asked} was given. "
+            f"`ledger queues set {queue} {option}` changes it, unless it is fixed at creation."
         ) from None
     show_queue(made, json)
 
@@ -196,9 +196,9 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the question on a terminal, and raise click.ClickException unless the user agrees.
+    """If not `yes`, ask the question on a terminal, and raise click.ClickException unless the user agrees.
 
-    If `yes`, do nothing. If stdin is no terminal, raise click.UsageError, which names --yes.
+    If stdin is no terminal, raise click.UsageError, which names --yes.
     """
     if yes:
         return

@@ -68,10 +68,10 @@ def send(
     command says so.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
-    you give --skip-malformed. If the queue refuses a row (such as a body that is too long), the command sends the
-    others, prints the line of the refused row, and ends with exit code 3. If a row lacks the group or deduplication id
-    that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in memory. For tens of millions
-    of rows use jobs/send.py, which sends with Spark.
+    you give --skip-malformed. If the queue refuses a row, such as one with too long a body, the command prints the
+    row's line. Unless you give --all-or-nothing, it sends the other rows, and the exit code is 3. If a row lacks the
+    group or deduplication id that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in
+    memory. For tens of millions of rows use jobs/send.py, which sends with Spark.
 
     \b
     Example:
@@ -84,7 +84,7 @@ def send(
     target = open_ledger(root, settings).queue(queue)
     content = _messages(message, kind, body) if source is None else _read(source, kind, body, target.attributes())
     if content.malformed and not skip_malformed:
-        _name((outcome.line, outcome.why) for outcome in content.malformed)
+        _print_lines((outcome.line, outcome.why) for outcome in content.malformed)
         raise WrongInput(
             f"{many(len(content.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
@@ -134,8 +134,8 @@ def send(
         if ids and sent:
             click.echo("\n".join(sent))
         click.echo(f"sent {many(len(sent), 'message')} to {queue}{remark}", err=ids)
-        _name((line, f"was refused: {outcome.error_code}: {outcome.error}") for line, outcome in refused)
-        _name((outcome.line, f"{outcome.why}; it was left out") for outcome in content.malformed)
+        _print_lines((line, f"was refused: {outcome.error_code}: {outcome.error}") for line, outcome in refused)
+        _print_lines((outcome.line, f"{outcome.why}; it was left out") for outcome in content.malformed)
     return IN_PART if refused or content.malformed else 0
 
 
@@ -157,7 +157,7 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
         progress.done()
 
 
-def _name(lines: Iterable[tuple[int, str]]) -> None:
+def _print_lines(lines: Iterable[tuple[int, str]]) -> None:
     """Print lines and their problems to stderr, at most MOST_NAMED, and how many others there are."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:

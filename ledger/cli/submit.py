@@ -16,10 +16,10 @@ ON_QUEUES = ("work", "send")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
     """Run SCRIPT under spark-submit on this machine, with the settings that a ledger needs. SCRIPT is a file, or the
-    name of a job: work, send, create_queue, show, upkeep, serve, or the demonstration flights. The exit code is that of
-    the script.
+    name of a job: work, send, create_queue, show, upkeep, serve, or a demonstration (flights, embed). The exit code is
+    that of the script.
 
-    Each of these jobs, except flights, has the option --json. Options of a job come after SCRIPT.
+    Each of these jobs, except the demonstrations, has the option --json. Options of a job come after SCRIPT.
 
     \b
     Example:

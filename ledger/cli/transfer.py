@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 #: Attributes that name queues or accounts of one ledger. `ledger copy --create` does not give them to the new queue.
 OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
-_attempt = click.option("--attempt-id", metavar="ID", help="Make a further copy; each ID is copied once.")
-_bar = click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal).")
+_attempt = click.option(
+    "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."
+)
+_bar = click.option(
+    "--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress)."
+)
 
 
 def _say(line: str) -> None:
@@ -49,8 +53,8 @@ def copy(
     root: str | None,
     settings: str | None,
 ) -> None:
-    """Send a copy of every message of QUEUE that is neither deleted nor expired, held or not, to another queue. The
-    messages stay in QUEUE.
+    """Send a copy of every message of QUEUE to another queue, except for deleted and expired ones. The messages stay in
+    QUEUE.
 
     First stop everything that sends to QUEUE or receives from it. After a crash, run the same command again: it sends
     only the messages that are missing. --create leaves out RedrivePolicy, RedriveAllowPolicy and Policy: they name
@@ -69,7 +73,7 @@ def copy(
     source = open_ledger(root, settings, read_only=target_root is not None)
     target = source if target_root is None else Ledger.open(target_root, create=create, settings=source.settings)
     queue_to_copy = source.queue(queue)
-    target_queue = _made(target, name, queue_to_copy) if create else target.queue(name)
+    target_queue = _find_or_create(target, name, queue_to_copy) if create else target.queue(name)
     copied = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
     to = f"{name} of {target_root or source_root}"
     _report(
@@ -80,7 +84,7 @@ def copy(
     )
 
 
-def _made(target: Ledger, name: str, source: Queue) -> Queue:
+def _find_or_create(target: Ledger, name: str, source: Queue) -> Queue:
     from ledger.errors import QueueDoesNotExist
 
     try:
@@ -92,7 +96,7 @@ def _made(target: Ledger, name: str, source: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise click.UsageError for `-`: a Parquet file is read from its end, and not as a stream."""
+    """Raise click.UsageError for `-`: a Parquet file is no stream, as it is read from its end."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 
@@ -104,8 +108,8 @@ def _require_file(path: str) -> None:
 @as_json
 @with_root
 def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None, settings: str | None) -> None:
-    """Write every message of QUEUE that is neither deleted nor expired, held or not, to the new Parquet file FILE. The
-    messages stay in the queue.
+    """Write every message of QUEUE to the new Parquet file FILE, except for deleted and expired ones. The messages stay
+    in QUEUE.
 
     \b
     Example:

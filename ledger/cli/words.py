@@ -50,7 +50,7 @@ _PHRASES = (
     (", or pass datetime(..., tzinfo=timezone.utc)", ""),
     ("An instant is given as timestamp=.", "An instant is given as --timestamp."),
     ("Say where to: destination=.", "Say where to: --to QUEUE."),
-    ("; of what is longer its hashlib.sha256(text.encode()).hexdigest()", "; of what is longer a digest"),
+    ("use hashlib.sha256(text.encode()).hexdigest()", "use a digest of it"),
     (
         "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
         "--body COLUMN sends one column of texts; `ledger submit send ROOT QUEUE INPUT` has Spark write whole rows.",

@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-#: The states of a bar, with colours that are readable on a light and on a dark page.
+#: The states in a bar, each with a colour for light and dark pages.
 BAR = (
     ("visible", "#8fa3b8"),
     ("delayed", "#b9a3d0"),
@@ -18,14 +18,14 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: A table shows at most this many queues of a ledger, or outcomes.
+#: A table shows at most this many queues, or outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 _OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def field_table(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
-    """Return a table of names and values under a title. `below` is HTML."""
+    """Return a table of names and values. Above it are the title and `below`, which is HTML."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(_text(value))}</td></tr>'
@@ -35,7 +35,7 @@ def field_table(title: str, rows: Iterable[tuple[str, object]], below: str = "")
 
 
 def of_queue(queue: Any) -> str:
-    """Return a queue as HTML: how many messages it has, how old the oldest is, and a bar of their states."""
+    """Return a queue as HTML: its messages by state, the age of the oldest, and the queue's visibility timeout."""
     counts = queue.counts()
     attributes = queue.access.record().attributes
     rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
@@ -60,7 +60,10 @@ def of_ledger(ledger: Any) -> str:
 
 
 def of_claim(claim: Any) -> str:
-    """Return a claim as HTML: its messages, its deadline and the time left, its receipt and its version."""
+    """Return a claim as HTML: its messages, its deadline and the time left, its receipt and its version.
+
+    A claim without a grant shows its queue, and its error if it has one.
+    """
     if claim.grant is None:
         return field_table(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
@@ -74,7 +77,7 @@ def of_claim(claim: Any) -> str:
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> str:
-    """Return outcomes as HTML: how many succeeded and failed, and a line for each of MOST_OUTCOMES, failed first."""
+    """Return outcomes as HTML: the counts of both kinds, and a line for each of MOST_OUTCOMES, failed first."""
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not outcome for outcome in outcomes)
@@ -92,7 +95,7 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
 
 
 def _until(deadline: datetime | None, now: float) -> str:
-    """Return the claim's deadline and the time left until then, as text. None means that the claim is over."""
+    """Return a claim's deadline (None: it holds no message) and the time from now until it, or since it, as text."""
     if deadline is None:
         return "over: deleted, released, or lost to others"
     left = deadline.timestamp() - now
@@ -100,7 +103,7 @@ def _until(deadline: datetime | None, now: float) -> str:
 
 
 def of_fields(value: Any, names: Sequence[str]) -> str:
-    """Return a value as HTML, by those of the named attributes that are not None."""
+    """Return a value as HTML: those of the named attributes that are not None."""
     rows = [(_words(name), getattr(value, name)) for name in names if getattr(value, name) is not None]
     return field_table(type(value).__name__, rows)
 

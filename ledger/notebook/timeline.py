@@ -39,8 +39,8 @@ class ClaimSpan:
     """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
 
     Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
-    of its messages are settled, or at its deadline if it ran out. Only a later receive of its messages shows that it
-    ran out. `taken_over` counts the messages whose earlier lease the granting commit found to have run out (for all
+    of its messages are settled or hidden, or at its deadline if it ran out. Only a later receive of its messages shows
+    that it ran out. `taken_over` counts the messages of earlier claims that had run out by the granting commit (for all
     claims of that commit together).
     """
 
@@ -83,8 +83,9 @@ class Timeline:
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        No commit is made when a lease runs out. With `now`, every lease whose deadline is before `now` counts as run
-        out. Without `now`, a lease counts as run out only if somebody received its messages again.
+        No commit is made when a deadline passes. With `now`, all messages whose deadline has passed by then count as
+        stored again. Without `now`, only those do that somebody received again, and hidden ones whose deadline is not
+        after the last event.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -148,9 +149,9 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
 
 
 def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
-    """Take messages out of `hold.left`, because an event gave them an outcome or another deadline.
+    """Remove messages from `hold.left`, because an event gave them an outcome or another deadline.
 
-    Take messages with the deadline `first_deadline` first, then held ones, then hidden ones, each by their deadlines.
+    Remove those with the deadline `first_deadline` first, then held ones, then hidden ones, each by their deadlines.
     """
     for deadline in sorted(hold.left, key=lambda one: (one != first_deadline, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])

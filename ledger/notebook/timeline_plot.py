@@ -52,9 +52,9 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
-    """Return the levels, all raised by one number, so that the last level has the present number of `stored` messages.
+    """Return the levels with stored messages added, so that the last level has the present number, `stored`.
 
-    The sends of messages that upkeep has dropped are not known.
+    The added messages are those whose sends are not known any more, because upkeep has dropped them.
     """
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
@@ -162,7 +162,7 @@ def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
 
 
 def leases(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
-    """Draw claims as bars, a row for each owner, and the messages that they postponed or parked as dotted bars.
+    """Draw claims as bars, a row for each owner, and their postponed or parked messages as dotted bars.
 
     Without `now`, claims whose end is not known are left out.
     """

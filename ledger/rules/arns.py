@@ -29,9 +29,9 @@ FORMER = Account("000000000000", "ledger")
 
 
 def queue_of(arn: object) -> str | None:
-    """Return the queue's name in an ARN of SQS's form. Return a plain name unchanged, and None for any other value.
+    """Return the queue's name in an ARN of SQS's form. Return a text without a colon unchanged; None for other values.
 
-    Any account is accepted: stored policies outlive a change of the ledger's settings.
+    Any account and region is accepted: stored policies outlive a change of the ledger's settings.
     """
     if not isinstance(arn, str) or not arn:
         return None
@@ -42,7 +42,7 @@ def queue_of(arn: object) -> str | None:
 def not_ours(arn: object, account: Account) -> str | None:
     """Return why an ARN cannot name a queue of this ledger, in SQS's words. Return None if it may name one.
 
-    A queue in another region or account is another queue. Also return None for a text that is no ARN.
+    A queue in another region or account is another queue, except for FORMER. Also return None for what is no ARN.
     """
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (

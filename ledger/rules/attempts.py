@@ -1,10 +1,10 @@
-"""Attempt ids: a send or receive that is tried again under the same id is the same call (F3).
+"""Attempt ids: a send or receive that is repeated under the same id is the same call (F3).
 
 A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
 silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
 
 A receive gets the claim that an earlier receive under the same id still holds. So two tasks that share an id share this
-claim. That is an error only if the second task asks for fewer messages than the claim has.
+claim. The sharing is an error only if the second task asks for fewer messages than the claim has.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that tell an Airflow task from tasks of other runs and DAGs, and from mapped tasks.
+#: The parts of an id that tell an Airflow task from tasks of other runs and DAGs, and from its other mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
 
 class Share(NamedTuple):
-    """The number of a worker, from 0, among several processes that consume under one attempt.
+    """The number of a worker, from 0, among the processes that consume under one attempt.
 
-    After a restart, the worker continues the claims of each process of the earlier run whose number, modulo
-    `processes`, is the worker's number.
+    After a restart, the worker continues the claims of those processes of the earlier run whose numbers are `number`
+    modulo `processes`.
     """
 
     number: int
@@ -76,7 +76,7 @@ def attempt_id(value: object, field: str) -> str | None:
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
         storable(field, value or "")
         return value
-    fix = f"{OWN_ID}; of what is longer its hashlib.sha256(text.encode()).hexdigest()."
+    fix = f"{OWN_ID}. For a longer text, use hashlib.sha256(text.encode()).hexdigest()."
     raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)
 
 
@@ -87,7 +87,7 @@ def require_not_smaller(value: str | None, held: int, maximum: int | None) -> No
             "ReceiveRequestAttemptId",
             value,
             f"It holds a claim of {held} messages, and {maximum} are asked for",
-            f"A retry asks for as many as before. {OWN_ID}.",
+            f"A retry asks for at least {held}. {OWN_ID}.",
         )
 
 
@@ -130,7 +130,7 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """Return a number that stands for a list of messages, in their order.
+    """Return a number that stands for a list of messages, in their order, sent to a queue.
 
     Bodies, attributes, groups and trace headers count. Delays do not: the queue's default may change before a retry.
     """

@@ -47,7 +47,7 @@ BOOLEAN = ("false", "true")
 FENCED = "fenced"
 #: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
-#: SQS's attributes that every queue has.
+#: SQS's attributes of all kinds of queues.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
     "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
     "DelaySeconds": WholeNumber(0, 0, limits.MAXIMUM_DELAY),
@@ -75,8 +75,8 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
     # has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes, and no changes through replaced receipts. A call that sets Receipts mostly sets
-    # this attribute, too: see `attributes._together`.
+    # "accept" accepts late changes, and no changes through replaced receipts. A call that sets Receipts and not
+    # this attribute sets it, too: see `attributes._set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
@@ -95,7 +95,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: Recorded: SQS has a special sentence about these attributes for standard queues, which do not have them.
+#: Recorded: SQS refuses these attributes for standard queues with a sentence of their own.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
 #: The attributes that cannot change after a queue is made, with the bound in the error. The sentence about FifoQueue is
 #: recorded.

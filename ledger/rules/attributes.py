@@ -95,7 +95,7 @@ def complete(
     # A queue that is older than an attribute has the attribute's default.
     values = {**defaults, **(stored or {})}
     values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
-    _together(texts, values)
+    _set_late_change(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
         if stored and values.get(name) != stored.get(name):
             raise InvalidAttributeValue(
@@ -134,7 +134,7 @@ def complete(
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes as a call for a queue's attributes answers them, from the stored attributes.
+    """Return the stored attributes as a call for a queue's attributes answers them, with defaults for missing ones.
 
     Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key (KmsMasterKeyId).
     """
@@ -238,7 +238,7 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
     )
 
 
-def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
+def _set_late_change(given: Mapping[str, str], values: dict[str, str]) -> None:
     """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange.
 
     Raises InvalidAttributeValue for LateChange=reject with Receipts=recorded, which accepts late changes.

@@ -1,4 +1,4 @@
-"""Checks of a batch that reaches the endpoint (M2): the number of entries, their ids, and the batch's length."""
+"""The checks of a batch request to the endpoint that fail the whole batch."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 class TooManyEntriesInBatchRequest(LedgerError, ValueError):
-    """A batch has more than ten entries."""
+    """The batch has more than ten entries."""
 
     code = "TooManyEntriesInBatchRequest"
 
 
 class EmptyBatchRequest(LedgerError, ValueError):
-    """A batch has no entries."""
+    """The batch has no entries."""
 
     code = "EmptyBatchRequest"
 
 
 class InvalidBatchEntryId(LedgerError, ValueError):
-    """The id of an entry is not valid."""
+    """An entry's id has a wrong form."""
 
     code = "InvalidBatchEntryId"
 
 
 class BatchEntryIdsNotDistinct(LedgerError, ValueError):
-    """Two entries of a batch have the same id."""
+    """Two entries of the batch have the same id."""
 
     code = "BatchEntryIdsNotDistinct"
 
 
 class BatchRequestTooLong(LedgerError, ValueError):
-    """All entries of a batch together are longer than 1 MiB."""
+    """The bodies and attributes of a SendMessageBatch are together longer than 1 MiB."""
 
     code = "BatchRequestTooLong"
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
-    """Raise SQS's error for a batch with a wrong number of entries, or with wrong ids.
+    """Raise SQS's error for a batch with a wrong number of entries, or with a wrong or repeated id.
 
-    `kind` is SQS's name for the type of the entries. The errors are recorded.
+    `kind` is SQS's name for the type of the entries. Recorded: the errors for more than ten entries and a wrong id.
     """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
@@ -64,14 +64,14 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 
 
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
-    """Raise BatchRequestTooLong if the bodies and attributes of a batch together have more bytes than 1 MiB.
+    """Raise BatchRequestTooLong if the bodies and attributes of a batch of sends have more than 1 MiB together.
 
-    The error is recorded. It is also recorded that a queue's own MaximumMessageSize does not count for a batch.
+    Recorded: this error, and that the queue's MaximumMessageSize does not bound the sum.
     """
-    sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
-    if sent > MAXIMUM_MESSAGE_BYTES:
+    sent_bytes = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
+    if sent_bytes > MAXIMUM_MESSAGE_BYTES:
         raise BatchRequestTooLong(
-            f"Batch requests cannot be longer than {MAXIMUM_MESSAGE_BYTES} bytes. You have sent {sent} bytes."
+            f"Batch requests cannot be longer than {MAXIMUM_MESSAGE_BYTES} bytes. You have sent {sent_bytes} bytes."
         )
 
 

@@ -12,7 +12,7 @@ _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
-    """Return why a file with this header is refused as a whole; None if the header is accepted.
+    """Return why the whole file with this header is refused; None if the header is accepted.
 
     `body` is the name that the user gave for the column of bodies, or None.
     """
@@ -21,10 +21,10 @@ def wrong_header(names: Sequence[str], body: str | None) -> str | None:
         return f"The header has two columns {double[0]!r}."
     spaced = next((name for name in names if name != name.strip() and name != body), None)
     if spaced is not None:
-        return f"The header has a column {spaced!r}, with spaces around its name: take them away."
+        return f"The header has a column {spaced!r}, with spaces around its name: remove the spaces."
     if len(names) == 1 and names[0] != body and (mark := _OTHER_SEPARATOR.search(names[0])):
         return (
-            f"The header is one column {names[0]!r}: are its columns separated by {mark[0]!r}? They have to be by "
+            f"The header is one column {names[0]!r}: are its columns separated by {mark[0]!r}? Separate them by "
             "commas. If it is one column, name it with --body."
         )
     for separator in _SEPARATORS:
@@ -32,6 +32,6 @@ def wrong_header(names: Sequence[str], body: str | None) -> str | None:
         if len(parted) > 1:
             return (
                 f"The header has {separator!r} in several columns, {parted[0]!r} and {parted[1]!r}: are its columns "
-                "separated by it? They have to be by commas. If not, rename these columns."
+                "separated by it? Separate them by commas. If not, rename these columns."
             )
     return None

@@ -19,7 +19,7 @@ _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
-    """Return `now`, or the instant of the last commit if that instant is later: time in a ledger only moves on.
+    """Return `now`, or the instant of the last commit if that instant is later, so that time moves on.
 
     Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb
     could take messages that another process still holds.
@@ -34,7 +34,7 @@ def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
     `noted_at` is the instant of the note, which may be ahead by at most `maximum_skew` seconds. By a note from the
     future, messages that are sent now could count as expired.
     """
-    what = "the queue was changed by a clock that is ahead, and with it what has expired"
+    what = "the queue, and what has expired in it, was changed by a clock that is ahead"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
 
 
@@ -47,10 +47,10 @@ def require_alike(
     only_behind: bool = False,
     bound: str = "setting maximum_clock_skew",
 ) -> None:
-    """Raise ClocksDisagree when this clock (`now`) and another (`other`) differ by more than `maximum_skew` seconds.
+    """Raise ClocksDisagree when this clock's `now` and the time `other` differ by more than `maximum_skew` seconds.
 
-    `what` says in words what the other clock is, and `bound` where the limit comes from. If `only_behind` is true, it
-    is an error only if this clock is behind.
+    `what` says in words what `other` is, and `bound` where `maximum_skew` comes from. If `only_behind` is true,
+    a clock that is ahead is no error.
     """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):

@@ -1,4 +1,4 @@
-"""The intervals after a purge and after a queue's deletion (M3)."""
+"""The intervals after a purge and after a queue's deletion (M3), which queues with Limits=UNBOUNDED do not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require_name(name: str, deleted_at: int | None, limits: Limits, interval: in
     """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
 
     The API reference of CreateQueue: "You must wait 60 seconds after deleting a queue before you can create another
-    queue with the same name." `limits` are those of the new queue. A queue with Limits=UNBOUNDED may be made at once.
+    queue with the same name." `limits` are those of the new queue.
     """
     if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
         raise QueueDeletedRecently(

@@ -30,7 +30,7 @@ LONGEST_RETENTION = 36_525 * 86_400
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
 #: F1: how long a deduplication id is remembered, in seconds.
 DEDUPLICATION_INTERVAL = 300
-#: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
+#: SQS: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
 #: The API reference of TagQueue: how many tags a queue has at most, and how many characters a key and a value.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
@@ -55,7 +55,7 @@ class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
     Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
-    same semantics, without the limits for ten messages a call. The bound of 12 hours (V1, V7) stays until the queue's
+    same semantics, and none of the bounds in SQS below. The bound of 12 hours (V1, V7) stays until the queue's
     MaximumVisibilityTimeout is raised.
     """
 
@@ -86,8 +86,8 @@ def whole_number(
 ) -> int:
     """Return `value` as an int within [least, most].
 
-    Raises InvalidParameterValue, which names the field and the bound. The error has the words that are recorded for
-    MaxNumberOfMessages, unless `bound` is given or `most` is None.
+    Raises InvalidParameterValue, which names the field and the bound: `bound`, or the words that are recorded for
+    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` does not count.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -107,7 +107,7 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
         value,
         0,
         limits.maximum_visibility_timeout,
-        "Give seconds; a longer lease is kept by extending it (heartbeat), or by the queue's MaximumVisibilityTimeout.",
+        "Give seconds; to hold messages for longer, extend them (heartbeat), or raise MaximumVisibilityTimeout.",
     )
 
 

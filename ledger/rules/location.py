@@ -69,7 +69,7 @@ def recorded(text: str) -> Location:
     A relative path is refused: the process that recorded it may have run in another folder.
     """
     if not text.startswith("/") and not _SCHEME.fullmatch(text):
-        raise InvalidParameterValue("location", text, "Is relative to a folder that is not known any more")
+        raise InvalidParameterValue("location", text, "It is relative to a folder that is not known any more")
     return locate("location", text, "/", "/")
 
 

@@ -22,7 +22,7 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: Recorded: the first sentence of the error about a message that is too long, sent alone and in a batch.
+#: The first sentence of SQS's error about a message that is too long, sent alone (recorded) and in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
@@ -75,8 +75,8 @@ _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.st
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
     """Return an entry from a body, or from a mapping with SQS's names. Fields that `given` lacks come from `common`.
 
-    `in_batch` is True if the entry is one of several. It changes the words of SQS's error for a message that is too
-    long. Raises what `entry` raises.
+    `in_batch` is True if the entry is one of several. Then SQS's error for a message that is too long has other words.
+    Raises what `entry` raises, and InvalidParameterValue for an unknown name.
     """
     if in_batch:
         try:

@@ -86,7 +86,7 @@ def md5_of_body(text: str) -> str:
 def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
     """Return MD5OfMessageAttributes; None without attributes.
 
-    The SQS Developer Guide defines it ("Calculating the MD5 message digest for message attributes").
+    Source: the SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
     """
     if not attributes:
         return None

@@ -1,7 +1,7 @@
 """The id of a message: its segment, and its number in the segment (`seq`).
 
-No id has to be stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's
-name, and 8 of `seq`.
+So no id is stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's name,
+and 8 of `seq`.
 """
 
 from __future__ import annotations

@@ -34,9 +34,8 @@ class TaskStatus(str, Enum):
 class MoveTask(NamedTuple):
     """A task that moves the messages of a dead-letter queue. Instants are in milliseconds.
 
-    `source` is the id of the dead-letter queue. `destination` is a queue's name. None means the queue that each message
-    came from. `rate` is in messages a second. None means that all move at once. `moved` and `to_move` are approximate,
-    as in SQS.
+    `source` is the id of the dead-letter queue. `destination` is a queue's name (None: the queue that each message came
+    from). `rate` is in messages a second (None: all move at once). `moved` and `to_move` are approximate, as in SQS.
     """
 
     task: str
@@ -178,5 +177,5 @@ def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
             return task
     raise ResourceNotFound(
         "Task does not exist.",
-        "No running message move task has this handle; it was completed or cancelled, or never was.",
+        "No running message move task has this handle: it was completed or cancelled, it failed, or it never existed.",
     )

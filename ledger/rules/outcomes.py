@@ -18,7 +18,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13: the recorded bound of the error for a change of a deleted message.
+#: V13: the bound in SQS's error for a change of a deleted message.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
@@ -31,7 +31,7 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         return InvalidParameterValue("ReceiptHandle", handle, "The receipt handle has expired", "Receive it again.")
     if outcome is Outcome.ALREADY_DELETED:
         return InvalidParameterValue(
-            "ReceiptHandle", handle, NOT_AVAILABLE, "It was deleted: nobody receives it again."
+            "ReceiptHandle", handle, NOT_AVAILABLE, "It was deleted: nobody receives it, unless its owner restores it."
         )
     if outcome is Outcome.CONTRADICTED:
         bound = "It is named by two different actions of one call"
@@ -49,10 +49,11 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         return MessageNotInflight(
             # The sentence is S4's.
             "The specified message isn't in flight.",
-            f"Nothing was changed: its visibility timeout has run out (receipt handle {handle}). Receive it again.",
+            f"Nothing was changed: its visibility timeout has run out, or it was released (receipt handle {handle}). "
+            "Receive it again.",
         )
     why = {
-        Outcome.STALE: "a later receive (or a lock) has replaced the receipt",
-        Outcome.INVALID: "it was never handed out for this message",
+        Outcome.STALE: "a later receive, a lock, a restore or a move has replaced the receipt",
+        Outcome.INVALID: "it was never handed out for this message, or only before a redrive",
     }[outcome]
     return ReceiptHandleIsInvalid(handle, f"Nothing was changed: {why}. Receive the message again.")

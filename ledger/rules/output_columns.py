@@ -408,7 +408,7 @@ def _twice_sentence(name: str) -> str:
 
 
 def _nameless_sentence(name: str) -> str:
-    return f"the rows have a column {name!r} without a name, or with such a one inside: give it a name with a character"
+    return f"the rows have a column {name!r} without a name, or a field without a name inside: give each of them a name"
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
@@ -471,8 +471,8 @@ def stored_as_text(name: str) -> str:
 def key_twice(name: str, value: str) -> str:
     """Return the sentence for a map with a repeated key: readers keep different values of the key, or fail."""
     return (
-        f"column {name} has a map with the key {value} twice, of whose values each reader of the table keeps "
-        "another one, or fails: keep one value of each key"
+        f"column {name} has a map with the key {value} twice, of which each reader of the table keeps another "
+        "value, or fails: keep one value of each key"
     )
 
 

@@ -5,15 +5,14 @@ writes, it records in the queue where it will write and under which transaction 
 of this id to the output table if the table already has one. Version WRITTEN says that the rows are in the table;
 version FENCED says that this write will never add them. After the write the receiver deletes the messages (`finish`).
 
-Between these commits the receiver may die, or the claim's deadline may pass. A later receiver of these messages asks
-the table first (`decided`). If the rows are in, the later receiver deletes the messages instead of receiving them
-again. Otherwise the later receiver commits FENCED under the same id, so that the first receiver can no longer write.
-Then the later receiver receives the messages.
+From `begin` to `finish` the messages are *in doubt*. Meanwhile the receiver may die, or the claim's deadline may pass.
+So each later receive of such messages first asks the table. If the rows are in, the receive deletes the messages
+(`decided`), and grants none of them. Otherwise it commits FENCED under the same id, so that the first receiver can no
+longer write. Then it grants the messages.
 
 At most one of the two versions is ever committed. So a message's rows are written under at most one receipt, unless the
-owner restores the message later. A lock and a restore ask the table, too. If a table cannot be asked (because it is
-gone, say), its messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores
-them.
+owner restores the message later. A redrive, a lock and a restore ask the table, too. If a table cannot be asked, its
+messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ WRITTEN, FENCED = 1, 2
 
 
 def new_write_id(table_id: str) -> str:
-    """Return a new id for a write that begins. The id also names the table.
+    """Return a new id for a write that begins.
 
-    So nobody takes the answer of a later table at the same place for the answer of this table.
+    The id also names the table, so that nobody takes the answer of a later table at the same place for its answer.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -56,7 +55,7 @@ class Part(Enum):
 
 
 def begun(record: Record) -> tuple[str, str] | None:
-    """Return the table and the id of the last write that was begun for a message; None if no write was begun."""
+    """Return the table and the id of the write on a message's record; None if the record has no write."""
     if record.writing_to is None or record.write_id is None:
         return None
     return record.writing_to, record.write_id
@@ -65,7 +64,7 @@ def begun(record: Record) -> tuple[str, str] | None:
 def to_ask(record: Record, receipt_id: str) -> bool:
     """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
 
-    A write under another receipt does not count: `receipt_id` may be stale, and the other write may still be running.
+    False after a move of the message, and for a write under another receipt, which may still be running.
     """
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
@@ -73,8 +72,8 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
 
-    If so, the write's table must be asked before the restore, and the write is fenced off if its rows are not in.
-    Unless the write has ended, the writer may still run, and could write a row that the next receiver also writes.
+    If so, the write's table is asked before the restore, and the write is fenced off if its rows are not in. Without a
+    fence, a writer that still runs could write a row that the next receiver also writes.
     """
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
@@ -99,7 +98,8 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the message is not in doubt because of this write: then this write's end is recorded already.
+    Return None if the message is not in doubt because of this write: the write's end is recorded, or the owner restored
+    the message.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None
@@ -107,7 +107,7 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
 
 def undo(record: Record, identifier: str) -> Record | None:
-    """Return the record without a write that is fenced off; None as in `finish`, if the write's end is recorded."""
+    """Return the record without a write that is fenced off; None as in `finish`."""
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)

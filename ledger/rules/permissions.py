@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 #: The kernel's format of a default ACL: the name of its extended attribute, and its version. An entry has a tag, bits
-#: of permissions, and an id. _NO_ID is the id of an entry without one.
+#: of permissions, and an id (_NO_ID: none).
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 _READ, _WRITE, _ENTER = 4, 2, 1

@@ -55,7 +55,7 @@ UNDERSTOOD = (
 def is_understood(policy: Mapping[str, Any]) -> bool:
     """Tell whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
 
-    (A misspelled member would silently deny nothing.)
+    A Deny with a misspelled member would silently deny nothing.
     """
     statements = policy.get("Statement", [])
     return all(map(_is_statement, statements if isinstance(statements, list) else [statements]))

@@ -19,27 +19,26 @@ from typing import Any
 FOLDER = "ledger_writes"
 #: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
-#: The accepted versions in a table's protocol. Without a list of features: the version READER, and versions of writers
-#: up to WRITER. With a list: exactly the other two versions.
+#: The accepted versions in a table's protocol: for readers READER and READER_OF_FEATURES, for writers WRITER, those
+#: below it, and WRITER_OF_FEATURES.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
-#: How the names of properties begin that demand more than appended files, whatever the protocol says. A property with a
-#: value of NOTHING demands nothing.
+#: Beginnings of the names of properties that demand more than appended files, whatever the protocol says. A property
+#: with a value of NOTHING demands nothing.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
     # A list of files for other readers, which Spark rewrites after each of its own commits.
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")
-#: How the keys of metadata begin that mark a column which depends on the table's own state.
+#: Beginnings of the keys of a column's metadata that make the column depend on the table's own state.
 OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.typeChanges")
-#: How the names of properties begin that say what happens to a table after a write. `Demands.actions` leaves these
-#: properties out.
+#: Beginnings of the names of properties about work on a table after a write. `Demands.actions` leaves these out.
 AFTERWARDS = ("delta.autoOptimize.",)
 #: Types of columns that every writer knows, without a feature of the table.
 PLAIN = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
-#: The property by which columns have other names in files than in queries. With this property Spark accepts more names.
+#: The property by which columns have other names in files than in queries, so that Spark accepts more names.
 MAPPING = "delta.columnMapping.mode"
 #: Delta accepts no column name with one of these characters, unless names are mapped.
 NOT_IN_NAMES = " ,;{}()\n\t="

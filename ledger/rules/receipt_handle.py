@@ -2,7 +2,7 @@
 
 A handle is the text `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id. Users must not rely on
 its parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32) shows that a handle was
-cut or mistyped, and protects against nothing else.
+cut or mistyped, and no more.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that failed this many times, unless its caller gives a number or the queue has a
-#: RedrivePolicy.
+#: A worker parks a message that fails after this many receives, unless the worker's caller gives a number or the queue
+#: has a RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
@@ -76,7 +76,7 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a call for a queue's attributes answers it: no spaces, the count as a number.
+    """Return a redrive policy as a call for a queue's attributes answers it: without spaces, its count as a number.
 
     Return a text that is no policy unchanged.
 
@@ -215,7 +215,7 @@ def moved_away(record: Record, target: str) -> Record:
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
     """D1: return the target's record of a dead letter.
 
-    The message keeps its receive count and its first receive (recorded). On FIFO queues its retention restarts.
+    The message keeps its receive count (recorded) and its first receive. On FIFO queues its retention restarts.
 
     M4: if `target` is the queue `origin` itself, the count and the first receive restart. With the old count, nobody
     could receive the message again. No earlier receipt works on the message. On FIFO queues the message comes after all

@@ -1,7 +1,7 @@
-"""The staging of a bulk send: its files are written into a folder of their own, then published.
+"""The staging of a bulk send, and its race with upkeep.
 
 Spark writes the files into a folder of this send alone, which nobody reads. Then one commit to the table `messages`
-names the files where they lie.
+publishes the files where they lie.
 
 That commit carries a transaction: the folder's id and the version PUBLISHED. Before upkeep removes a folder, it commits
 a transaction of the same id with the version FENCED. The later of these two commits finds the earlier one, and fails.

@@ -95,7 +95,7 @@ def hold(record: Record) -> Hold | None:
 
 
 def latest_hold(records: Iterable[Record]) -> Hold | None:
-    """Return the hold of these messages that ends last; None if there is none."""
+    """Return the hold of these messages that ends last; None if no hold is on record."""
     holds = [one for one in map(hold, records) if one is not None]
     return max(holds, key=lambda one: one.visible_at, default=None)
 

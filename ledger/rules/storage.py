@@ -1,7 +1,4 @@
-"""The kinds of storage, the engines that commit there, and the engines' names for places.
-
-The scheme of a URI tells the kind.
-"""
+"""The kinds of storage (by the scheme of a URI), the engines that commit there, and the engines' names for places."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def unknown(scheme: str) -> tuple[str, str]:
             "Write s3a://..., which is the same place.",
         )
     schemes = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
-    fix = f"Known are paths and {schemes}; another one needs Spark, with a file system of Hadoop's for it."
+    fix = f"Known are paths and {schemes}; another one needs Spark, with a Hadoop file system for it."
     return f"{scheme}: is no storage that is known here", fix
 
 
@@ -65,7 +62,7 @@ def advice_on_reaching(scheme: str) -> str:
         )
     if scheme in AZURE:
         options = "the container; azure_storage_account_name and _key, or those of the environment or an identity"
-    return f"Look at the storage_options and at what they go with: {options}"
+    return f"Look at the storage_options and what belongs to them: {options}"
 
 
 def for_delta_rs(place: str) -> str:
@@ -114,7 +111,7 @@ def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first option that is one of Hadoop or Spark, which delta-rs ignores, and the fix; None if none is."""
+    """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix; None if there is none."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
             delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))

@@ -18,13 +18,12 @@ least one commit since the last round:
   of the settings keep_deleted_receipts and open_segment_seconds.
 - A round has to copy commits into `receipts` before their log_retention is over, when they may be removed. After a
   quarter of log_retention a round is due, so three quarters are left for further tries.
-- After IDLE_DUE (a day) a round is due even without any commit: files and messages may have reached the end of their
-  retention.
+- After IDLE_DUE (a day) a round is due even without a commit: files and messages may be past their retention.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. With fewer
-commits, but at least one, upkeep is overdue after a week without a round, or after half of log_retention. If no round
-comes before log_retention is over, commits may be removed that were not copied, and `receipts` has a gap. Operators are
-warned of missing rounds only once upkeep is overdue.
+commits, but at least one, upkeep is overdue a week after the last round on record, or after half of log_retention if
+that is less. If no round comes before log_retention is over, commits may be removed that were not copied, and
+`receipts` has a gap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The numbers of a package's version, for comparison."""
+"""The numbers of a package's version."""
 
 from __future__ import annotations
 

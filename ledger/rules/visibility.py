@@ -1,7 +1,7 @@
 """The visibility rules (V2 to V14, and F3): the outcome of a verb for one message, and the message's new record.
 
 For SQS's verbs, a table of outcomes (TABLE, or a variant of it) has the outcome for each standing of a receipt. This
-module decides a verb, and a store records the decision. The functions have no effects.
+module decides a verb, and a store records the decision.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Outcome(str, Enum):
 class Receipts(str, Enum):
     """The receipts through which a standard queue accepts changes, by the queue's attributes (V8, V9)."""
 
-    FENCED = "only those of a receipt that holds its message"
+    FENCED = "only those of a receipt that holds its message, or postponed it"
     LATE = "also those of a receipt whose message nobody received since"
     RECORDED = "also those of a receipt that a later receive replaced"
 
@@ -167,10 +167,9 @@ def change(
         whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately before are no
             longer part of the claim: their outcome is SETTLED.
         only_later: True for heartbeats. A later deadline stays, so that a heartbeat never shortens what the holder
-        extended. A deadline beyond the ceiling becomes the ceiling, and is no error.
-        postpones: True if the holder releases the message now, and the message stays hidden until the deadline. The
-        message leaves the claim. Until the deadline, the message's handle still changes or deletes it. After that the
-        handle works as after any release.
+            extended. A deadline beyond the ceiling becomes the ceiling, and is no error.
+        postpones: True if the holder releases the message now, and the message stays hidden until the deadline. Until
+            then its handle still changes or deletes it. After that the handle works as after any release.
         counted: If the call releases the message, False takes its receive back from the receive count. The count never
             falls below 0, and `first_received_at` stays. A message that was released before keeps its count.
         mark: The deadline of a released message is this many milliseconds earlier. By this difference the views find

@@ -32,11 +32,11 @@ class BootstrapError(RuntimeError):
 
 
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
-    """Continue in an environment that holds the project and `extras`; make it first if it is missing.
+    """Continue in the environment in `folder` of the checkout, with the project and `extras`.
 
-    The environment is in `folder` of the checkout, and is brought up to date. If the running Python is the
-    environment's, the call returns. Otherwise it starts the same command again with the environment's Python, and does
-    not return. If the environment cannot be made, the process ends with a message on stderr.
+    The call first makes the environment, or brings it up to date. If the running Python is the environment's, the call
+    returns. Otherwise it starts the same command again with the environment's Python, and does not return. If the
+    environment cannot be made, the process ends with a message on stderr.
 
     With `LEDGER_BOOTSTRAP=off` do nothing: the running Python must have all packages.
     """

@@ -15,7 +15,7 @@ from ledger.errors import LedgerError
 
 
 class RuntimeSetupError(LedgerError, RuntimeError):
-    """Something the machine must provide is missing; the message names it and the fix."""
+    """The machine lacks something that the ledger needs. The message names it, and the fix."""
 
 
 def cache_folder() -> Path:
@@ -38,9 +38,9 @@ def cache_folder() -> Path:
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
     """Return the cache's folder `name`. If `is_whole(folder)` is false, make the folder first.
 
-    `fill` gets a draft folder. When the draft is filled, it replaces the folder `name`. If several processes call this
-    at once, one fills the draft while the others wait. If `fill` raises an error, the draft is removed, and the error
-    is raised. Raises RuntimeSetupError if this user may not write to the cache.
+    `fill` gets a draft folder, which then replaces the folder `name`. If several processes make the folder at once, one
+    fills its draft while the others wait. If `fill` raises an error, the draft is removed, and the error is raised.
+    Raises RuntimeSetupError if this user may not write to the cache, or if `fill` raises PermissionError.
     """
     finished = cache_folder() / name
     if is_whole(finished):

@@ -36,7 +36,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     if number == errno.EROFS:
         return (
             f"the file system of {place} is read-only ({system_text})",
-            "see `dmesg`: a broken disk is mounted so; mend it",
+            "see `dmesg`: Linux mounts a broken disk so. Repair the disk, or mount it for writing",
         )
     if number in GONE:
         return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
@@ -92,10 +92,7 @@ def _denied(folder: Path) -> Iterator[Path]:
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the errno of an error, or else of the nearest of its causes that has one.
-
-    The texts of these errors are searched for an errno, too.
-    """
+    """Return the errno that an error has or its text names, or else that of the nearest of its causes; None if none."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

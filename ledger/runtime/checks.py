@@ -33,8 +33,8 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. (Half of the
-#: default of the setting maximum_clock_skew.)
+#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. (By default half of
+#: the setting maximum_clock_skew.)
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
@@ -196,7 +196,7 @@ def _clock(root: str | None) -> Finding:
     if not 2025 <= year <= 2100:
         return Finding("FAIL", "clock", f"it is the year {year}", "set the system clock: deadlines depend on it")
     if apart > 2:
-        refused = f", and verbs are refused from {MOST_APART} s on (half of the setting maximum_clock_skew, 30 s)"
+        refused = f", and verbs are refused beyond half of the setting maximum_clock_skew (by default {MOST_APART} s)"
         return Finding(
             "FAIL" if apart > MOST_APART else "WARN",
             "clock",
@@ -224,7 +224,7 @@ def _files(folder: Path) -> Finding:
         "FAIL",
         "files",
         f"{count:,} below {folder} cannot be used by {me}, such as {named[0]} of {owner}",
-        f"{access_advice(folder, owner)}; what only looks needs no right to write",
+        f"{access_advice(folder, owner)}; processes that only read need no right to write",
     )
 
 

@@ -32,7 +32,7 @@ def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
 
 
 def require_own(library: str) -> None:
-    """Note that this process uses a library. Raise ForkedProcess if an ancestor noted so before the fork."""
+    """Note that this process uses a library. Raise ForkedProcess if an ancestor used it before the fork."""
     if _first_user_pids.setdefault(library, os.getpid()) != os.getpid():
         raise ForkedProcess(library)
 

@@ -110,7 +110,7 @@ def coordinates(*packages: Packages) -> str:
 
 
 def cached_jars(packages: Packages) -> list[Path] | None:
-    """Return the paths of the jars if the cache has each of them in its full size, else None. Uses no network."""
+    """Return the paths of the jars if the cache has all of them, each in its full size, else None."""
     folder = cache_folder() / packages.folder
     return _jars_in(folder) if _is_whole(packages, folder) else None
 

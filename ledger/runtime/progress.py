@@ -20,7 +20,7 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen`. If it is None, return a printing function in an interactive process, and `log` elsewhere."""
+    """Return `chosen`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
     return chosen or (_say if is_interactive() else log)
 
 
@@ -62,7 +62,7 @@ class Meter:
                 self._bar[0].stop()
 
     def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
-        """Show how many things are done, how many receives failed, and what the work has cost."""
+        """Show how many things are done, how many failed, and what the work has cost."""
         now = time.monotonic()
         if self._bar is not None:
             bar, task = self._bar

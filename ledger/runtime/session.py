@@ -21,7 +21,7 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 # Every session needs these settings, wherever it runs. They can still be set after a session has started.
 REQUIRED_LATER = {
-    # With one time zone, a deadline means the same moment to every reader. If the zone is not UTC, Delta rebuilds the
+    # With one time zone, every reader sees a deadline as the same time. If the zone is not UTC, Delta rebuilds the
     # state of a small table at each commit.
     "spark.sql.session.timeZone": "UTC",
     # For values bound to SQL text. With Spark's default, Delta's parser does not pass them on (delta-io/delta#7640):
@@ -85,8 +85,9 @@ def spark_session(
 ) -> SparkSession:
     """Return the existing Spark session, or start one on this machine.
 
-    A session that this call starts gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`; later settings replace
-    earlier ones. With `s3` this session can read and write S3, and the jars for that are fetched once.
+    A session that this call starts gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`: later settings replace
+    earlier ones. This process's environment gets the variables of `submit_environment`. With `s3` the session can read
+    and write S3, and the jars for that are fetched once.
 
     A session that spark-submit, a notebook server, a cluster or this process started before is used as it is. Only
     REQUIRED_LATER and `conf` are set on it. For S3, such a session needs the lines of conf/spark-s3.conf.

@@ -45,8 +45,8 @@ def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
     If `root` is on this machine, the call writes and removes one small file there, or in the nearest existing folder
-    above. Elsewhere only the scheme of the URI counts. (Only `ledger.store.delta.commit.storage_report` tries an object
-    store.) A root that cannot be used raises nothing.
+    above. Elsewhere only the scheme of the URI counts. (`ledger.store.delta.commit.storage_report` tries an object
+    store.) A root that is no place is a FAIL, and no error.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: `Drain.wait` notices a signal at most this many seconds later.
+#: `Drain.wait` ends at most this many seconds after a signal.
 LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
@@ -24,8 +24,8 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 def ended_by_sigterm() -> Iterator[None]:
     """Turn SIGTERM into SystemExit during the block, so that the block can give a held claim back.
 
-    This happens only in the main thread, and only if no other code handles SIGTERM. An error of the block whose cause
-    is SIGTERM becomes SystemExit, too: Py4J may raise any error in a call that the signal interrupts, such as
+    The block does so only in the main thread, and only if no other code handles SIGTERM. An error whose cause is
+    SIGTERM becomes SystemExit in any case: in a call that the signal interrupts, Py4J may raise any error, such as
     `KeyError: 'p'`.
     """
     is_unhandled = (
@@ -129,7 +129,7 @@ class Drain:
 def draining() -> Iterator[Drain]:
     """Note SIGTERM and Ctrl-C in the Drain during the block.
 
-    This happens only in the main thread, and for each of the two signals only if no other code handles it.
+    The Drain gets signals only in the main thread, and each of the two only if no other code handles it.
     """
     drain = Drain()
     usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}

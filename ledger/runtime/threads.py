@@ -62,7 +62,7 @@ class Job(Generic[Result]):
 class Workers:
     """Up to `most` threads for calls. If all of them are busy, a call waits for one.
 
-    If no thread waits when a call begins, and there are fewer than `most`, one more is started. Each stays for good.
+    If no thread waits when a call begins, and there are fewer than `most`, one more is started. No thread ends.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -74,8 +74,7 @@ class Workers:
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
         """Begin a call in one of the threads.
 
-        If there is no thread and none can be started, make the call in the thread that calls `begin`. The same holds
-        while the interpreter ends, because it then starts no thread.
+        If there is no thread and none can be started, or while the interpreter ends, make the call in this thread.
         """
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
