@@ -87,7 +87,9 @@ def commands() -> str:
     from ledger.cli.app import application
 
     def walk(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-        context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+        # The settings have the names of --help. Click keeps the option that it makes first.
+        settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+        context = click.Context(command, info_name=name, parent=parent, **settings)
         yield f"{'###' if parent else '##'} `{context.command_path}`\n\n```text\n{command.get_help(context)}\n```"
         if isinstance(command, click.Group):
             for sub in command.list_commands(context):

@@ -65,6 +65,17 @@ def test_a_ledger_shows_a_line_a_queue_and_not_thousands(memory):
     assert html.count("<tr>") == 1 + MOST_QUEUES and "and more queues" in html and "in memory" in html
 
 
+def test_a_ledger_shows_a_queue_without_counts_whose_clocks_disagree(tmp_path, clock):
+    for name, ahead in (("good", 0), ("wrong", 86_400)):
+        clock.advance(ahead)
+        queue = Ledger.open(str(tmp_path), engine="delta-rs", clock=clock).create_queue(name)
+        queue.send("a")
+        queue.receive()
+    clock.advance(-86_400)
+    shown = text(SHOWN(Ledger.open(str(tmp_path), engine="delta-rs", clock=clock)))
+    assert "wrong ClocksDisagree: " in shown and " good 0 0 1 0 " in shown
+
+
 def test_a_claim_shows_what_and_until_when_and_how_long_that_is(memory, clock):
     queue = memory.create_queue("jobs")
     assert text(SHOWN(queue.receive())) == "Claim of nothing queue jobs"

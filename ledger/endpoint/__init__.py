@@ -6,7 +6,8 @@ line or below::
 
     command.py                  the options of `ledger serve`, and their checks
     serving.py                  uvicorn's sockets, TLS, stopping
-    application.py              ASGI: bounds on bodies, dispatch to threads and polls, health
+    bodies.py                   bounds on bodies
+    application.py              ASGI: dispatch to threads and polls, health
     metrics.py                  counts in the text format of Prometheus
     access_log.py               a line for each request, without its body
     connections.py              bounds on connections and on request heads

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,12 +16,13 @@ from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.actions import Result
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.actions.messages import Waiting
+from ledger.endpoint.bodies import LARGE_BODY_BYTES, Body, Event, Gone, LargeBodies, Receive, read_within
 from ledger.endpoint.connections import MOST_CONNECTIONS, BoundedProtocol, Connections
 from ledger.endpoint.handling import Endpoint, Exchange, is_loopback_named
 from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import THROTTLED, Refusal, Throttled
+from ledger.endpoint.refusals import THROTTLED, Refusal
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
@@ -29,17 +30,13 @@ from ledger.rules.limits import LEAST_FREE_BYTES
 from ledger.rules.upkeep import why_overdue
 
 log = logging.getLogger("ledger.endpoint")
-Event: TypeAlias = "MutableMapping[str, Any]"
-Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The bound of a body if the endpoint verifies signatures and the request names no known key. A body of more than
-#: PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
-UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = 65_536
+#: The bound of a body if the endpoint verifies signatures and the request names no known key: the largest that is not
+#: counted as large. A body of more than PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
+UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
 #: So many seconds the answer RequestThrottled waits: clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
-#: A body above its bound is read on and discarded, up to this multiple of the bound.
-DISCARDED_MULTIPLE = 8
 #: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
 #: The same on an object store, where the listing costs one paid request for each 1,000 files.
@@ -58,7 +55,7 @@ class Bounds:
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: What all bodies above UNKNOWN_KEY_BODY_BYTES may take together. A known key's id is no secret.
+    #: What all bodies above LARGE_BODY_BYTES may take together. A known key's id is no secret.
     large_bodies_bytes: int = 256 << 20
     connections: int = MOST_CONNECTIONS
     #: One queue's calls may have all threads but an eighth (see `pool.Lines`).
@@ -66,10 +63,6 @@ class Bounds:
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
     long_polls: int = 2_000
-
-
-class Gone(Exception):
-    """The client disconnected."""
 
 
 class Application:
@@ -85,7 +78,7 @@ class Application:
         access_log: AccessLog | None = None,
     ) -> None:
         self._access_log, self._connections = access_log, connections
-        self._large_bodies = _LargeBodies(bounds.large_bodies_bytes)
+        self._large_bodies = LargeBodies(bounds.large_bodies_bytes)
         self._endpoint, self._bounds, self._open_metrics = endpoint, bounds, open_metrics
         self._store = endpoint.ledger.store
         self.pool = Pool(bounds.threads, bounds.backlog)
@@ -134,10 +127,10 @@ class Application:
     async def _exchange(
         self, request: Request, receive: Receive, connection: BoundedProtocol
     ) -> tuple[Exchange, Response]:
-        body = _Body(self._body_bound(request), self._large_bodies)
+        body = Body(self._body_bound(request), self._large_bodies)
         try:
             try:
-                await _within(self._bounds.request_seconds, body.read(receive))
+                await read_within(self._bounds.request_seconds, body.read(receive))
                 late = None
             except asyncio.TimeoutError:
                 sentence = f"The request did not arrive within {self._bounds.request_seconds} seconds."
@@ -265,7 +258,7 @@ class Application:
         yield from metrics.family(
             "ledger_connections_dropped_total", "counter", text, [({}, self._connections.dropped)]
         )
-        text = f"What request bodies above {UNKNOWN_KEY_BODY_BYTES} bytes take."
+        text = f"What request bodies above {LARGE_BODY_BYTES} bytes take."
         yield from metrics.family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
         yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
@@ -320,7 +313,12 @@ class Application:
 
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:
-            return [(queue.name, queue.counts()) for queue in self._endpoint.ledger.list_queues(max_results=200)]
+            found = []
+            for queue in self._endpoint.ledger.list_queues(max_results=200):
+                # A queue whose verbs raise ClocksDisagree has no counts.
+                with contextlib.suppress(ClocksDisagree):
+                    found.append((queue.name, queue.counts()))
+            return found
 
         try:
             counts_by_name = await self.pool.run(counted)
@@ -341,81 +339,6 @@ def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
     """Do a request on a thread of the pool. Return its response, or a Waiting for a long poll."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
-
-
-class _LargeBodies:
-    """The memory of all bodies above UNKNOWN_KEY_BODY_BYTES, at most `most` bytes."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self.taken = most, 0
-
-    def take(self, more: int) -> bool:
-        """Take memory for `more` bytes, if there is enough. Return whether there was."""
-        if self.taken + more > self._most:
-            return False
-        self.taken += more
-        return True
-
-    def give_back(self, taken: int) -> None:
-        """Give back the memory of a body."""
-        self.taken -= taken
-
-
-class _Body:
-    """The body of a request, in `found`, up to `most` bytes.
-
-    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Up to
-    DISCARDED_MULTIPLE times `most` bytes are still read: after an early close of the connection, the client could lose
-    the answer.
-    """
-
-    def __init__(self, most: int, large_bodies: _LargeBodies) -> None:
-        self._most, self.found = most, bytearray()
-        self._large_bodies, self._taken = large_bodies, 0
-        self.refusal: Refusal | None = None
-
-    async def read(self, receive: Receive) -> None:
-        """Read the body. Raises Gone if the client disconnects."""
-        length, more = 0, True
-        while more and length <= DISCARDED_MULTIPLE * self._most:
-            event = await receive()
-            if event["type"] == "http.disconnect":
-                raise Gone
-            part, more = event.get("body", b""), event.get("more_body", False)
-            length += len(part)
-            if self.refusal is None:
-                self.refusal = self._refusal_of(length)
-            if self.refusal is None:
-                self.found += part
-            else:
-                self.found.clear()
-                self.free()
-
-    def free(self) -> None:
-        """Give back the memory that the body has taken of `large_bodies`."""
-        self._large_bodies.give_back(self._taken)
-        self._taken = 0
-
-    def _refusal_of(self, length: int) -> Refusal | None:
-        """Take the memory for a body that has `length` bytes so far. Return why the body is refused, or None."""
-        if length > self._most:
-            return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
-        more = length - self._taken
-        if length > UNKNOWN_KEY_BODY_BYTES:
-            if not self._large_bodies.take(more):
-                return Throttled()
-            self._taken += more
-        return None
-
-
-async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
-    if sys.version_info < (3, 11):
-        await asyncio.wait_for(reading, seconds)
-    else:
-        # `asyncio.timeout` makes no task, which would slow every request.
-        async with asyncio.timeout(seconds):
-            await reading
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -20,6 +20,8 @@ BAR = (
 )
 #: A table shows at most this many queues, or outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
+#: How many characters of an error a table shows.
+MOST_OF_AN_ERROR = 200
 _OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
@@ -45,15 +47,22 @@ def of_queue(queue: Any) -> str:
 
 
 def of_ledger(ledger: Any) -> str:
-    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues, by name."""
+    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues, by name.
+
+    A queue whose counts raise an error, such as ClocksDisagree, shows the error.
+    """
     queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
     names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
     lines = []
     for queue in queues[:MOST_QUEUES]:
-        counts = queue.counts()
-        values = (counts.visible, counts.delayed, counts.in_flight, counts.deleted)
-        cells = [escape(queue.name), *(f"{value:,}" for value in values), _age(counts.age_of_oldest), _bar(counts)]
+        try:
+            counts = queue.counts()
+        except Exception as error:
+            cells = [escape(queue.name), *[""] * 5, escape(f"{type(error).__name__}: {error}"[:MOST_OF_AN_ERROR])]
+        else:
+            values = (counts.visible, counts.delayed, counts.in_flight, counts.deleted)
+            cells = [escape(queue.name), *(f"{value:,}" for value in values), _age(counts.age_of_oldest), _bar(counts)]
         lines.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
     more = "<i>and more queues</i>" if len(queues) > MOST_QUEUES else ""
     return f"<div><b>{escape(repr(ledger))}</b><table><tr>{head}</tr>{''.join(lines)}</table>{more}</div>"

@@ -35,8 +35,7 @@ from typing import Any
 VOID = "void"
 #: The whole-number types, and how many decimal digits the greatest number of each has.
 INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-#: How many decimal digits a whole number may have so that a float or a double always holds it exactly.
-FLOATS = {"float": 7, "double": 15}
+FLOATS = ("float", "double")
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
 #: From this double on, every double is a whole number, and its shortest text may stand for another whole number.
@@ -214,10 +213,17 @@ def has_local_time_in_map(kind: Any) -> bool:
     if isinstance(kind, str):
         return False
     if kind["type"] == "map":
-        return "timestamp_ntz" in str(kind)
+        return _has_local_time(kind["keyType"]) or _has_local_time(kind["valueType"])
     if kind["type"] == "array":
         return has_local_time_in_map(kind["elementType"])
     return any(has_local_time_in_map(one["type"]) for one in kind.get("fields", ()))
+
+
+def _has_local_time(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind == "timestamp_ntz"
+    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    return any(map(_has_local_time, (*inner, *(one["type"] for one in kind.get("fields", ())))))
 
 
 def field_of(name: str, kind: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.causes import access_advice, explain, find_unusable, owner_and_user
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
+from ledger.version import __version__
 
 OLDEST_PYTHON = (3, 10)
 #: The project's name among the installed packages. On the package index, `ledger` is another project.
@@ -108,7 +109,7 @@ def _required() -> list[tuple[str, str]]:
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return [(DISTRIBUTION, "==0.1.0")]
+        return [(DISTRIBUTION, f"=={__version__}")]
     requirements = []
     for requirement in required:
         match = _REQUIREMENT.fullmatch(requirement)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def check_storage(root: str) -> tuple[str, str, str, str]:
 
 def _check_local(path: Path) -> tuple[str, str, str, str]:
     existing = path
-    while not existing.exists() and existing != existing.parent:
+    # `os.path.exists` is False where this user may not look, and Path.exists raises there on some Pythons.
+    while not os.path.exists(existing) and existing != existing.parent:  # noqa: PTH110
         existing = existing.parent
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:

@@ -11,7 +11,7 @@ import pytest
 
 from ledger.output_tables.arrow_types import arrow_type
 from ledger.output_tables.exact_casts import Changed, exact
-from ledger.rules.column_types import Fit, field_of, fit
+from ledger.rules.column_types import Fit, field_of, fit, has_local_time_in_map
 
 D = decimal.Decimal
 UTC = datetime.timezone.utc
@@ -173,3 +173,16 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert not wrong
+
+
+def test_a_local_time_in_a_map_is_a_type_and_not_a_name():
+    def map_of(value):
+        return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
+
+    def struct_of(name, kind):
+        return {"type": "struct", "fields": [field_of(name, kind)]}
+
+    assert not has_local_time_in_map(map_of(struct_of("at_timestamp_ntz", "long")))
+    assert not has_local_time_in_map(struct_of("at", "timestamp_ntz"))
+    for kind in ("timestamp_ntz", struct_of("at", "timestamp_ntz"), map_of("timestamp_ntz")):
+        assert has_local_time_in_map(struct_of("column", map_of(kind)))

@@ -1,0 +1,96 @@
+"""The bodies of requests, which are read in parts, with bounds on each and on all large ones together."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, TypeAlias
+
+from ledger.endpoint.refusals import Refusal, Throttled
+
+Event: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
+#: A body of more bytes is large. Only requests that name a known key may have one, if signatures are verified.
+LARGE_BODY_BYTES = 65_536
+#: A body above its bound is read on and discarded, up to this multiple of the bound.
+DISCARDED_MULTIPLE = 8
+
+
+class Gone(Exception):
+    """The client disconnected."""
+
+
+class LargeBodies:
+    """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.taken = most, 0
+
+    def take(self, more: int) -> bool:
+        """Take memory for `more` bytes, if there is enough. Return whether there was."""
+        if self.taken + more > self._most:
+            return False
+        self.taken += more
+        return True
+
+    def give_back(self, taken: int) -> None:
+        """Give back the memory of a body."""
+        self.taken -= taken
+
+
+class Body:
+    """The body of a request, in `found`, up to `most` bytes.
+
+    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Up to
+    DISCARDED_MULTIPLE times `most` bytes are still read: after an early close of the connection, the client could lose
+    the answer.
+    """
+
+    def __init__(self, most: int, large_bodies: LargeBodies) -> None:
+        self._most, self.found = most, bytearray()
+        self._large_bodies, self._taken = large_bodies, 0
+        self.refusal: Refusal | None = None
+
+    async def read(self, receive: Receive) -> None:
+        """Read the body. Raises Gone if the client disconnects."""
+        length, more = 0, True
+        while more and length <= DISCARDED_MULTIPLE * self._most:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            part, more = event.get("body", b""), event.get("more_body", False)
+            length += len(part)
+            if self.refusal is None:
+                self.refusal = self._refusal_of(length)
+            if self.refusal is None:
+                self.found += part
+            else:
+                self.found.clear()
+                self.free()
+
+    def free(self) -> None:
+        """Give back the memory that the body has taken of `large_bodies`."""
+        self._large_bodies.give_back(self._taken)
+        self._taken = 0
+
+    def _refusal_of(self, length: int) -> Refusal | None:
+        """Take the memory for a body that has `length` bytes so far. Return why the body is refused, or None."""
+        if length > self._most:
+            return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
+        more = length - self._taken
+        if length > LARGE_BODY_BYTES:
+            if not self._large_bodies.take(more):
+                return Throttled()
+            self._taken += more
+        return None
+
+
+async def read_within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
+    """Await the reading of a body. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
+    if sys.version_info < (3, 11):
+        await asyncio.wait_for(reading, seconds)
+    else:
+        # `asyncio.timeout` makes no task, which would slow every request.
+        async with asyncio.timeout(seconds):
+            await reading
