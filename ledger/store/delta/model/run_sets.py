@@ -31,7 +31,7 @@ from ledger.store.delta.model.tables import WORDS
 BLOCK_SHIFT = 15
 #: A word has the bits of two to the power of this many ordinals.
 WORD_SHIFT = 6
-#: A group of at most this many runs has a row for each run. Tests set a lower number.
+#: A group of at most this many runs has a row for each run. (Tests set a lower number.)
 MOST_RUNS = 4
 #: A group becomes a set only if it needs at most this many words for each of its runs.
 WORDS_A_RUN = 16
@@ -43,8 +43,8 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 class SetRows(Runs):
     """Rows, in any order.
 
-    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size
-    0. Rows that are derived from the same rows share `words`.
+    A row with bits has `size` words, from `begin` on in `words`. A row without bits has `size` 0. Rows that are derived
+    from the same rows share `words`.
     """
 
     begin: np.ndarray
@@ -201,8 +201,8 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
 class _Groups:
     """The groups of some runs."""
 
-    def __init__(self, *some: Runs) -> None:
-        runs = Runs.concatenated([part.coded(part.code) for part in some])
+    def __init__(self, *parts: Runs) -> None:
+        runs = Runs.concatenated([part.coded(part.code) for part in parts])
         runs = runs.where(_is_inside(runs))
         block = runs.first >> BLOCK_SHIFT
         begins = np.ones(len(block), dtype=bool)
