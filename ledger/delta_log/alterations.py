@@ -50,7 +50,7 @@ SWITCHED_OFF = {
 }
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
-#: Further features that Delta 4.4 cannot drop: their classes are no RemovableFeature.
+#: Features, beside changeDataFeed, that Delta 4.4 cannot drop: their classes are no RemovableFeature.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),

@@ -67,7 +67,7 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for files that a repair or an opening moves out of the ledger.
+#: The folder beside a ledger's tables for files that a repair or an opening moves out of them.
 LOST = "_ledger_lost"
 
 
@@ -357,7 +357,7 @@ def _summed_up_to(files: TableStorage, version: int) -> int:
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new path of a folder for files that are moved out of a ledger."""
+    """Return a new path of a folder for files that are moved out of tables."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 

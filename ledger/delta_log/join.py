@@ -98,7 +98,7 @@ class Joining:
 
         def still_valid(latest: Files) -> None:
             if not latest.of(partition).keys() >= gone:
-                raise Conflict(f"others have taken out files of {self._table.name} since they were listed")
+                raise Conflict(f"others have removed files of {self._table.name} since they were listed")
 
         commit = NewCommit(
             "OPTIMIZE",

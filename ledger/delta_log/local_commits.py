@@ -129,7 +129,7 @@ def _commit_next(
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
             # If the entry was made, it is in a log that was replaced.
-            raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
+            raise LogReplaced(f"{loaded.table_uri} was replaced during the commit of version {version}")
         catch_up(loaded, files)
         if is_first:
             _sum_up_when_due(loaded, files, version, cleans_log)
@@ -266,7 +266,7 @@ def delete_rows(
             _require_unaltered(files, range(following, following + 1))
             others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
             if touched & {_partition_of(action, independent_by) for action in others} - {None}:
-                raise Conflict("others have committed to what is deleted in the meantime")
+                raise Conflict("others have committed to a partition of the delete in the meantime")
             looked_at = following
 
     catch_up(loaded, files)

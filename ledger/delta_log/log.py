@@ -335,8 +335,8 @@ class LogWriter:
             # Others may have read the commit by now, and committed after it: keep it.
             self.followed.forget()
             raise LogReplaced(
-                f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
-                "the new log: whether it belongs there was not decided"
+                f"{self._table.name} was replaced during a commit, which is now version {latest.version + 1} of the "
+                "new log and may not belong there"
             )
         newest = self._listed_anew()
         paths_there = (

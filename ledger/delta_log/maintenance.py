@@ -82,8 +82,8 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
     `since` is the system's time before the table was loaded.
 
     The log never names the files of a commit that lost a race or died. Therefore files that no version names are
-    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left to
-    their sender until a commit has published the folder.
+    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left
+    out until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
