@@ -91,10 +91,10 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
     return [*names, *([FORGETS] if FORGETS in properties else [])]
 
 
-def undo_statements(place: str, found: Iterable[str]) -> list[str]:
+def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
     """Return the Spark statements that undo alterations, as far as there are such statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
-    for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
+    for name in sorted(altered, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
             sql_statements.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
         if name == FORGETS:
@@ -110,17 +110,17 @@ def undo_statements(place: str, found: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sql_statements))
 
 
-def describe_undo(place: str, found: Sequence[str]) -> str:
+def describe_undo(place: str, altered: Sequence[str]) -> str:
     """Return advice on how to undo alterations of a table."""
     ways = list[str]()
-    undoing = undo_statements(place, found)
+    undoing = undo_statements(place, altered)
     if undoing:
         later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
         ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
-    permanent = [name for name in found if name in PERMANENT]
+    permanent = [name for name in altered if name in PERMANENT]
     if permanent:
         ways.append(f"Delta cannot drop {', '.join(permanent)}: {NO_WAY_BACK}")
-    for name in found:
+    for name in altered:
         if name not in (APPEND_ONLY, FORGETS) and name not in SWITCHED_OFF and name not in PERMANENT:
             drop = f"ALTER TABLE delta.`{place}` DROP FEATURE {name} TRUNCATE HISTORY"
             ways.append(f"Spark takes it back by {drop}, where Delta can drop it; where not, {NO_WAY_BACK}")
@@ -191,7 +191,7 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
+    """Return, in words, what `alterations_of` a loaded table returns, and how to undo it; empty: nothing."""
     altered = alterations_of(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 
@@ -208,7 +208,7 @@ def refusal_at(
 
 
 def alteration_at(table: str, place: str) -> TableRefusal | None:
-    """Return the alterations of a table on a local path; None: there are none, or delta-rs cannot read the table."""
+    """Return what `alterations_of` a local table returns; None: nothing, or delta-rs cannot read the table."""
     try:
         altered = alterations_of(DeltaTable(place))
     except (OSError, DeltaError):

@@ -125,9 +125,9 @@ def _commit_next(
         looked_at = loaded.version()
         version = loaded.version() + 1
         with files.held_log() as held:
-            read = held.stamp(log_file(version - 1))
+            stamp_before = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
-        if files.stamp(log_file(version - 1)) != read:
+        if files.stamp(log_file(version - 1)) != stamp_before:
             # If the entry was made, it is in a log that was replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced during the commit of version {version}")
         catch_up(loaded, files)
@@ -264,8 +264,8 @@ def delete_rows(
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
             _require_unaltered(files, range(following, following + 1))
-            others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if touched & {_partition_of(action, independent_by) for action in others} - {None}:
+            other_actions = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+            if touched & {_partition_of(action, independent_by) for action in other_actions} - {None}:
                 raise Conflict("others have committed to a partition of the delete in the meantime")
             looked_at = following
 
@@ -298,7 +298,7 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's own folders.
+    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's folders and files.
 
     The copy is loaded as of `version` (None: of the newest one). Returns the version that delta-rs committed to the
     copy, and that commit's actions (none, if it committed nothing). The files that the commit adds are in the table,

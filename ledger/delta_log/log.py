@@ -456,8 +456,8 @@ class DirectTable:
         """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
         suppose (`require_expected`).
 
-        Raises NotDirect if a statement is to commit the edits. Raises Conflict if others have changed the partitions of
-        `where`. Raises what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the edits. Raises Conflict if others have changed the partitions
+        of `where`. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -535,8 +535,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if a statement is to commit the rows. Raises ValueError if a row has null or an empty text in a
-        partition column. Raises what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the rows. Raises ValueError if a row has null or an empty text in
+        a partition column. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)

@@ -146,7 +146,7 @@ class ObjectStore:
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Write a file that must be new. Return False, and write nothing, if the file exists. Of several calls at once,
-        one returns True.
+        at most one returns True.
 
         If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """

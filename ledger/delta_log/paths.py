@@ -85,8 +85,8 @@ class Paths:
     ) -> int:
         """Commit rows and count the commit; return its version.
 
-        `directly` makes the direct commit, and raises NotDirect if only a statement can make it. `by_statement` takes
-        the reason and runs the statement. Both return the version.
+        `directly` makes the direct commit, and raises NotDirect if a statement has to. `by_statement` takes the reason
+        and runs the statement. Both return the version.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)

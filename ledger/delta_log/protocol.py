@@ -32,7 +32,7 @@ class Conflict(Exception):
 
 
 class NotDirect(Conflict):
-    """Only a statement of the engine can make the commit. Nothing was committed. `reason`: see `paths`."""
+    """A statement of the engine has to make the commit. Nothing was committed. `reason`: see `paths`."""
 
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)

@@ -435,9 +435,9 @@ class LogFollower:
                 what,
             )
 
-    def _continues(self, before: Files, found: Files) -> bool:
-        """Tell whether the found log is the one that had the files `before`."""
-        if found.table_id != before.table_id or found.version < before.version:
+    def _continues(self, before: Files, listed: Files) -> bool:
+        """Tell whether the listed log is the one that had the files `before`."""
+        if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.
         return self.is_same(before) or not self._stored.has(log_file(before.version))

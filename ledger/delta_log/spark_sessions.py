@@ -65,7 +65,7 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once, at most MOST_TASKS."""
+    """Return a session's default parallelism, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -210,7 +210,7 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
         characters = settings.getPassword(f"fs.s3a.bucket.{bucket}.{name}") or settings.getPassword(f"fs.s3a.{name}")
         return "".join(characters) if characters is not None else ""
 
-    options = {ours: found for name, ours in SECRETS.items() if (found := secret(name))}
+    options = {option: value for name, option in SECRETS.items() if (value := secret(name))}
     region, endpoint = of_bucket("endpoint.region"), of_bucket("endpoint")
     amazon = _AMAZON.fullmatch(endpoint or "s3.amazonaws.com")
     region = region or (amazon["region"] if amazon else None)

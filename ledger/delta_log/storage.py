@@ -80,7 +80,7 @@ class LogEntries(Protocol):
     def put_new(self, path: str, content: bytes) -> bool:
         """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
 
-        If two calls run at once, only one returns True. On an object store False may also mean that an answer was lost.
+        If calls run at once, at most one returns True. On an object store False may also mean that an answer was lost.
         """
 
     def remove(self, path: str) -> None:
