@@ -62,8 +62,8 @@ def deploy_views(
     """Create or replace the views in a schema of the catalog, and return their names.
 
     Without `version` and `timestamp`, the views show the present whenever they are read. Of `receipts` they use the
-    rows that upkeep has filled in by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table
-    has a view's name.
+    rows that are filled in by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
+    view's name.
     """
     if not is_name(schema):
         raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
