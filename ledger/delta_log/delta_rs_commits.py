@@ -388,8 +388,8 @@ def require_plain(loaded: DeltaTable) -> None:
     """Raise TableAltered for a table of which `demands_of` names something."""
     demands = demands_of(loaded)
     if demands:
-        what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"
-        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or take that back", "send")
+        what = "somebody gave the table demands on its rows, which a bulk send does not check"
+        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or undo the change", "send")
 
 
 def first_commit(demands: Demands, now: int) -> bytes:

@@ -184,7 +184,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
             groups[-1] += together
             share += group_share
         elif is_wrong:
-            log.warning("rows may be twice in %d files, which are too large to be made one", len(together))
+            log.warning("%d files may have rows twice, and are too large to be joined", len(together))
     return [group for group in groups if len(group) > 1 or any(file.has_doubles for file in group)]
 
 

@@ -60,7 +60,7 @@ log = logging.getLogger("ledger.commits")
 MOST_ROWS = 100_000
 #: `DirectTable.small_rows` reads only files below SMALL bytes, and at most MOST_SMALL bytes in a call.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that such a call may name one by one.
+#: The most partitions that a call of `small_rows` may name one by one.
 MOST_PARTITIONS = 16
 
 

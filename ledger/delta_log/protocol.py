@@ -305,7 +305,7 @@ def require_next(transaction: tuple[str, int] | None, committed: int | None) -> 
 def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:
     """Raise Conflict if a table has all of these properties already."""
     if properties.items() <= known.items():
-        raise Conflict(f"{table} has these properties")
+        raise Conflict(f"{table} has these properties already")
 
 
 def reason(error: BaseException) -> str:

@@ -155,7 +155,7 @@ def require_known(package: str, version: str) -> None:
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
-            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} up to, and without, "
+            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} and later, below "
             f"{_dotted(end)}. "
             "`pip install ledger-queue` installs a known delta-rs, and 'ledger-queue[spark]' also a known Spark"
         )

@@ -209,7 +209,7 @@ class TaskStaging:
         for written in files:
             file = Path(self._place.text, below, written.name)
             if not file.exists() or file.stat().st_size != written.size:
-                bound = "what a task wrote there is not seen here (does a path mean another place?)"
+                bound = "this process does not see what a task wrote there (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
 
 

@@ -226,7 +226,7 @@ def _require_reading(query: object) -> None:
     if first is None or first[1].lower() not in _FIRST_WORDS:
         bound = f"Must be one that reads: {', '.join(_FIRST_WORDS)}"
         raise InvalidParameterValue(
-            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; comments says what each is."
+            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; the table comments describes them."
         )
 
 
