@@ -155,7 +155,8 @@ class DeltaTables(Protocol):
         """
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
-        """Return all rows of some partitions, as of the newest version."""
+        """Return all rows of some partitions, as of the newest version. On an altered table, there may be rows of other
+        partitions among them (see `PartitionFilter.bounded`)."""
 
     def rows(
         self,
@@ -278,8 +279,8 @@ class DeltaTables(Protocol):
         """
 
     def vacuum(self, table: str) -> None:
-        """Remove data files that no version within the table's retention needs, checkpoints that nobody needs, and old
-        entries of the log."""
+        """Remove data files that no version within the table's retention needs, old entries of the log, and through
+        delta-rs checkpoints that nobody needs."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.

@@ -219,8 +219,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `messages` removes some segments. A delete from `visibility` removes a queue or surplus head
-            # rows.
+            # A delete from `messages` removes messages of some segments. A delete from `visibility` removes a queue or
+            # surplus head rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
