@@ -27,14 +27,14 @@ The methods of the contract:
 | return the engine's statement for a commit, and why the engine runs it | `statement`, `is_direct`, `why_not_direct` |
 
 Without a call, a commit makes a checkpoint when one is due (`maintenance`). `DeltaRsTables` also has `stage` and
-`stage_folder`, which prepare a folder for files of Spark's. Its `publish` adds these files to the table in one commit.
+`stage_folder`, which prepare a folder for files of others. Its `publish` adds these files to the table in one commit.
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again at times (`replay` says when).
 Otherwise the client reads each new entry itself. The client understands `add`, `remove`, `txn` and `commitInfo`, if
 there is no deletion vector, no path needs escapes, and no file is added twice. It reads data files with Arrow.
 
 **What it writes.** Data files (Parquet), and entries of the log. Engines make the checkpoints, and the first entry of a
-table. (On a local path, delta-rs makes these in a temporary folder, and the client puts them into the log.)
+table. (On a local path, delta-rs makes its own in a temporary folder, and the client puts them into the log.)
 
 - `log.LogWriter.land` has the loop for direct commits. On a local path, delta-rs runs a MERGE on a copy of the log,
   unless the table is altered. Then `land` commits the actions of that MERGE.

@@ -1,13 +1,14 @@
-"""Alterations of a table by others: features, properties, columns, files of other tables.
+"""Alterations of a table by others: their names, the refusal of a table, and how to undo them.
 
-The client's tables ask for protocol (1, 2) and nothing else. A table that asks for more, or has other columns, is
-altered: the client cannot follow its log. There are two cases:
+A table is *altered* if it is not as its spec makes it (`replay.require_plain` has the rule). The client makes no direct
+commits to it. There are two cases:
 
 - The engine's own statements still read and write the table, which takes longer.
-- The engine refuses the table. For delta-rs, `refusal_of` is the one rule for that. Verbs raise its result as
-  TableAltered. `ledger doctor` and others show it before a verb raises it.
+- The table is refused: by `refusal_of` for delta-rs, by `SparkTables.refusal` for Spark. Verbs raise the refusal as
+  TableAltered, and `ledger doctor` shows it.
 
-tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` is wrong.
+tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` is wrong
+about it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.delta_rs_commits import odd_path, unremovable
 
-#: The form of a path in the log that is not below the table, such as in a shallow clone.
+#: The beginning of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-#: The features that every table of the ledger has.
+#: The features of writer version 2, which every table of the ledger has.
 PLAIN = frozenset({"appendOnly", "invariants"})
 #: The features with which delta-rs reads and writes a table.
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features with which delta-rs can append rows, though perhaps do nothing else.
+#: The features of tables to which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: With TRUNCATE HISTORY, Delta asks that no version of the last day has the dropped feature, unless this property says
-#: otherwise. (Without TRUNCATE HISTORY, some features leave `checkpointProtection`, which delta-rs refuses, too.)
+#: The property (in SQL) with the time for which TRUNCATE HISTORY demands versions without the dropped feature, by
+#: default a day. (Without TRUNCATE HISTORY, some features leave `checkpointProtection`, which delta-rs refuses, too.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {
@@ -49,7 +50,7 @@ SWITCHED_OFF = {
 }
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
-#: The features that Delta 4.4 cannot drop: their classes are no RemovableFeature.
+#: Features, beside changeDataFeed, that Delta 4.4 cannot drop: their classes are no RemovableFeature.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),
@@ -58,14 +59,14 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: The property by which a table forgets its writers' transactions. A commit that is tried again could then land twice.
+#: With this property a table forgets transactions after a time. A commit that is tried again could then land twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: A further note about TRUNCATE HISTORY.
 TRUNCATES = (
     " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
     "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
 )
-#: The advice where nothing takes an alteration back.
+#: The advice if nothing else undoes an alteration.
 OF_BEFORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
     f"{OF_BEFORE}, or make a new ledger and send it what the old one has: "
@@ -74,7 +75,7 @@ NO_WAY_BACK = (
 
 
 def why_forgetful(properties: Mapping[str, str]) -> str | None:
-    """Return why a table with these properties cannot tell who has written to it (FORGETS); None: it can."""
+    """Return why a table with these properties (FORGETS) forgets who wrote to it; None: it does not."""
     if FORGETS not in properties:
         return None
     return (
@@ -84,16 +85,16 @@ def why_forgetful(properties: Mapping[str, str]) -> str | None:
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return a table's features, and properties delta.appendOnly and FORGETS, that the ledger's tables do not have."""
+    """Return a table's features beside PLAIN, delta.appendOnly if it is on, and FORGETS if it is set."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
     return [*names, *([FORGETS] if FORGETS in properties else [])]
 
 
-def undo_statements(place: str, found: Iterable[str]) -> list[str]:
+def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
     """Return the Spark statements that undo alterations, as far as there are such statements."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
-    for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
+    for name in sorted(altered, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
             sql_statements.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
         if name == FORGETS:
@@ -109,17 +110,17 @@ def undo_statements(place: str, found: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sql_statements))
 
 
-def describe_undo(place: str, found: Sequence[str]) -> str:
-    """Return advice, in words, how to undo alterations of a table."""
+def describe_undo(place: str, altered: Sequence[str]) -> str:
+    """Return advice on how to undo alterations of a table."""
     ways = list[str]()
-    undoing = undo_statements(place, found)
+    undoing = undo_statements(place, altered)
     if undoing:
         later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
         ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
-    permanent = [name for name in found if name in PERMANENT]
+    permanent = [name for name in altered if name in PERMANENT]
     if permanent:
         ways.append(f"Delta cannot drop {', '.join(permanent)}: {NO_WAY_BACK}")
-    for name in found:
+    for name in altered:
         if name not in (APPEND_ONLY, FORGETS) and name not in SWITCHED_OFF and name not in PERMANENT:
             drop = f"ALTER TABLE delta.`{place}` DROP FEATURE {name} TRUNCATE HISTORY"
             ways.append(f"Spark takes it back by {drop}, where Delta can drop it; where not, {NO_WAY_BACK}")
@@ -127,9 +128,9 @@ def describe_undo(place: str, found: Sequence[str]) -> str:
 
 
 class TableRefusal(NamedTuple):
-    """The reason why a table is altered or refused (`what` somebody did), and the `fix`.
+    """The alterations of a table, or why it is refused (`what`), and what to do (`fix`).
 
-    Both are sentences without a full stop at the end. `what` begins in lower case and names no place.
+    Neither text ends with a full stop. `what` begins in lower case and does not name the table's place.
     """
 
     what: str
@@ -146,7 +147,7 @@ def describe_alterations(table: str, place: str, altered: Sequence[str]) -> Tabl
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
-    """Return the features of a loaded table that keep delta-rs from committing anything."""
+    """Return the writer features of a loaded table that keep delta-rs from committing anything."""
     return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 
@@ -160,10 +161,10 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
-    """Return why delta-rs cannot read or write a table as the caller needs; None: it can.
+    """Return why the client does not read or write a table through delta-rs; None: it does.
 
     `loaded` is the table as of the version in question. `columns` are those that the caller needs. `appends`: the
-    caller only reads and appends rows, so an append-only table will do.
+    caller only reads and appends rows, so an append-only table, or one with an `odd_path`, is not refused.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
@@ -190,7 +191,7 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
+    """Return, in words, what `alterations_of` a loaded table returns, and how to undo it; empty: nothing."""
     altered = alterations_of(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 
@@ -207,7 +208,7 @@ def refusal_at(
 
 
 def alteration_at(table: str, place: str) -> TableRefusal | None:
-    """Return the alterations of a table on a local path; None: there are none, or the table cannot be read."""
+    """Return what `alterations_of` a local table returns; None: nothing, or delta-rs cannot read the table."""
     try:
         altered = alterations_of(DeltaTable(place))
     except (OSError, DeltaError):

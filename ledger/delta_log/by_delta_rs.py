@@ -1,4 +1,4 @@
-"""DeltaTables without a JVM: small transactions through delta-rs.
+"""DeltaTables with delta-rs as the engine, without a JVM.
 
 Most reads and commits are direct (see `log`). The others use a table that delta-rs has loaded.
 """
@@ -138,11 +138,11 @@ class DeltaRsTables:
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table that could not be read or written; None: there is none."""
+        """Return the damage of a table that failed; None: none was found."""
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that could not be used is refused."""
+        """Return why a table that failed is refused; None: no reason is known."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -155,7 +155,7 @@ class DeltaRsTables:
         return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
-        """Raise TableAltered if delta-rs cannot write a table. A table whose log the client follows is not checked."""
+        """Raise TableAltered for a table that is refused. A table whose log the client follows is not checked."""
         is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
@@ -255,8 +255,8 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that delta-rs runs. On a local path, it runs on a copy of the log, unless the table
-        is altered (see `replay.Altered`). The caller has checked that the snapshot's rows are as the edits suppose.
+        """Commit edits as one MERGE that delta-rs runs: on a local path on a copy of the log, unless the table was
+        altered (see `replay.Altered`). The caller has checked that the snapshot's rows are as the edits suppose.
         """
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict
@@ -435,7 +435,7 @@ class DeltaRsTables:
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
         if joined is None:
-            log.info("the table %s was altered: its small files are joined by an upkeep through Spark alone", table)
+            log.info("the table %s was altered: only an upkeep through Spark joins its small files", table)
         return bool(joined)
 
     def vacuum(self, table: str) -> None:
@@ -463,7 +463,7 @@ class DeltaRsTables:
     def _committing(self, table: str) -> Iterator[DeltaTable]:
         """Return a context for one commit to the newest version of a table, which delta-rs has loaded.
 
-        Raises what `LogWriter.guarding` raises, and TableAltered for a table that delta-rs cannot write.
+        Raises what `LogWriter.guarding` raises, and TableAltered for a table that refuses appends.
         """
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)

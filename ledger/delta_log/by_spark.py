@@ -1,4 +1,4 @@
-"""DeltaTables through Spark alone: for storages that delta-rs cannot share with Spark, or that only a JVM reaches."""
+"""DeltaTables with Spark as the engine. Most reads and commits are direct (see `log`), and Spark makes the others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FAILURES = (PySparkException, Py4JError)
 
 #: With more edits than this, a MERGE runs in a session that compiles its code, which is then faster.
 MOST_EDITS_OF_SMALL = 5_000
-#: A history asks for this many commits more than are known: others may commit meanwhile.
+#: A history asks Spark for this many commits more than are known: others may commit meanwhile.
 MEANWHILE = 10
 
 
@@ -109,17 +109,17 @@ class SparkTables:
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table that could not be read or written, if it is on a local path and any is found."""
+        """Return the damage of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return the alterations of a table on a local path that could not be used, and how to undo them."""
+        """Return the alterations of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
-        # Features need no check: Spark cannot load a table with a feature that it does not know.
+        # Features need no check here: Spark itself refuses a feature that it does not know, perhaps only at a commit.
         properties = self.layout(table).properties
         alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
         alterations += [FORGETS] if FORGETS in properties else []
@@ -182,7 +182,7 @@ class SparkTables:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        # If a statement commits the edits, it makes the same checks, perhaps on a later version.
+        # A statement checks the rows again, perhaps on a later version.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -248,8 +248,8 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes which application ids were read. The commit fails if another commit carries a
-                    # transaction of these ids meanwhile.
+                    # Delta notes which application ids were read. If another writer commits a transaction of these
+                    # ids meanwhile, this commit fails.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
@@ -307,7 +307,7 @@ class SparkTables:
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
     def _bound(self, table: str, name: str, value: int) -> str:
-        """Return a bound of a column in SQL. A bound of a column of instants is given in milliseconds."""
+        """Return a bound of a column as SQL. `value` is in milliseconds for a column of instants."""
         is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
         return f"timestamp_millis({value})" if is_instant else str(value)
 
@@ -330,7 +330,7 @@ class SparkTables:
     def history(self, table: str, since: int) -> list[Commit]:
         newest, limit = self.version(table), 0
         rows: list[Any] = []
-        # Spark returns the newest commits. If others committed since `newest` was read, ask for more.
+        # Spark returns the newest commits. If others made too many since `newest` was read, ask for more.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
             described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
@@ -375,20 +375,19 @@ class SparkTables:
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # Spark removes old entries only when it makes a checkpoint. Direct commits mostly make these, so ask Spark
-        # here.
+        # Spark removes old entries only after its own commits, when it makes a checkpoint. So ask it here.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 
     def begin(self, session: SparkSession, location: str) -> Any:
-        """Begin a transaction of Delta's own, on the newest version of a table."""
+        """Begin a transaction of Delta on the newest version of a table."""
         self.state_at(location)
         none = jvm_of(session).scala.Option.empty()
         log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
     def make_durable_at(self, location: str) -> None:
-        """Make the newest version of any table survive a power cut."""
+        """Make the newest version of any table survive a power cut (see `DeltaTables.make_durable`)."""
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:
@@ -406,7 +405,7 @@ class SparkTables:
         return session
 
     def _state(self, table: str) -> Any:
-        """Return Delta's own snapshot of the table's newest version. Its version needs no query."""
+        """Return Delta's own snapshot of the table's newest version. Its method `version` runs no query."""
         return self.state_at(self.locations[table])
 
     def state_at(self, location: str) -> Any:
@@ -423,6 +422,6 @@ class SparkTables:
         return retry_while_gap(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
-        """Return the context `committing` for this thread's session."""
+        """Return `spark_commits.committing` for a session of this thread."""
         session = self._session(small=small)
         return committing(session, metadata, self._name_jobs(session, metadata))

@@ -67,7 +67,7 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for files that a repair or an opening moves out of the ledger.
+#: The folder beside a ledger's tables for files that a repair or an opening moves out of them.
 LOST = "_ledger_lost"
 
 
@@ -178,7 +178,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
-    """Read the checkpoints of a table in full. Raises what the storage raises."""
+    """Read checkpoints in full, on an object store only down to an intact one. Raises what the storage raises."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _bad_and_intact(files, paths, deep=True)
@@ -323,7 +323,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an entry of an output table is empty or torn.
+    """Raise Flawed if an entry of an output table stays empty or torn.
 
     The entries after the last checkpoint are checked, up to `version` (None: up to the newest). Checks only local
     paths.
@@ -357,7 +357,7 @@ def _summed_up_to(files: TableStorage, version: int) -> int:
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new path of a folder for files that are moved out of a ledger."""
+    """Return a new path of a folder for files that are moved out of tables."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 
@@ -371,7 +371,7 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move unreadable checkpoints of a table on a local path to the folder `lost`. Return the paths of these files.
+    """Move unreadable checkpoints of a table on a local path to the folder `lost`. Return the paths of their files.
 
     If the log lacks an entry after the newest intact checkpoint, do nothing. `_last_checkpoint` is moved, too, if it is
     unusable or the newest checkpoint is damaged.

@@ -47,7 +47,7 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often, at most, delta-rs or the client tries a commit again after commits of others.
+#: How often, at most, delta-rs or the client tries a commit that others were faster than.
 REBASES = 100
 
 
@@ -288,15 +288,14 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
 
-    Raises what delta-rs raises. Raises what `require_plain` raises, because the writer of the files did not check these
-    demands.
+    Raises what delta-rs raises. Raises what `require_plain` raises: the files' writer did not check these demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
 
 
 def add_actions(files: Iterable[StagedFile]) -> list[Any]:
-    """Return files as actions of a commit of delta-rs's."""
+    """Return files as actions of a commit by delta-rs."""
     return [AddAction(file.path, file.size, file.partition, file.modified_at, True, file.statistics) for file in files]
 
 
@@ -306,7 +305,7 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
 
 
 def demands_of(loaded: DeltaTable) -> list[str]:
-    """Return the names of a table's constraints, and of columns that may not be null or that Delta computes."""
+    """Return the names of a table's constraints, and of columns that may not be null or have metadata of Delta."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
@@ -386,11 +385,11 @@ def require_removable(loaded: DeltaTable) -> None:
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raise TableAltered for a table with constraints, or with columns that may not be null or that Delta computes."""
+    """Raise TableAltered for a table of which `demands_of` names something."""
     demands = demands_of(loaded)
     if demands:
-        what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"
-        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or take that back", "send")
+        what = "somebody gave the table demands on its rows, which a bulk send does not check"
+        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or undo the change", "send")
 
 
 def first_commit(demands: Demands, now: int) -> bytes:
@@ -416,7 +415,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Remove the log that `begin_log` began, with the one commit after its first entry. VACUUM skips such folders."""
+    """Try to remove the log that `begin_log` began, with one later commit. VACUUM skips such folders."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

@@ -1,4 +1,4 @@
-"""Storage errors of all kinds, turned into StorageFailed. Errors that this module does not know pass unchanged."""
+"""Errors of storages and engines, turned into errors of this package. Other errors pass unchanged."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def translate_storage_errors(
 
     The class has three methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
     None. `alteration(table)` returns what was altered and the fix, or None. An error that `damage` returns is raised in
-    place of the StorageFailed. Otherwise, if an alteration or a constraint explains the failure, TableAltered is
-    raised.
+    place of the StorageFailed. Otherwise, if the table is altered, or a constraint explains the failure, TableAltered
+    is raised.
 
     Args:
         kinds: The errors that the engine raises, beside OSError and Arrow's errors.

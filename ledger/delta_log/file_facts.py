@@ -18,7 +18,7 @@ from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
-#: The names of statistics in a line of the log, and in delta-rs's listing.
+#: By their name in delta-rs's listing: the name of statistics in a line of the log.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -31,8 +31,8 @@ HDFS = "hdfs"
 class HadoopFiles:
     """Storage of the table at a location. `session` returns the thread's session.
 
-    `sync`: on HDFS the data nodes have each file that the client writes on their disks before others can see the
-    commit. The name node keeps the names of files by itself.
+    `sync`: on HDFS the data nodes have the files of a direct commit on their disks before others can see it. The name
+    node keeps the names of files by itself.
     """
 
     #: The mark of `durability` is for local paths.

@@ -1,7 +1,7 @@
 """Entries of a table's log: parsing, damage, identity, and the history of commits.
 
-**An entry** is one JSON file. Most writers make it appear whole: they link a finished file, rename one, or put it in
-one request. With such writers, an entry that is empty or torn is not a commit in progress. Either a power cut came
+**An entry** is a file of JSON lines. Most writers make it appear whole: they link a finished file, rename one, or put
+it in one request. Then an entry that is empty or torn is not a commit in progress. Either a power cut came
 before the disk had all of the commit, or a copy was cut short. (Both engines read an empty entry as a commit that
 changes nothing.) Some log stores write in place, and a network file system may show a file without its bytes for a
 moment. Therefore `require_whole` reads a flawed entry again for a second.
@@ -61,7 +61,7 @@ PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
 def is_gap(error: BaseException) -> bool:
-    """Tell whether an engine's error means that a version of the log is missing."""
+    """Tell whether an engine's error says that the versions it saw have a gap."""
     return any(gap in str(error) for gap in GAPS)
 
 
@@ -260,7 +260,7 @@ class LogEntry:
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` must be older than the read of the content."""
+    """Return the identity of the entry with this content. A `stamp` was taken before that was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 

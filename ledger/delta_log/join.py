@@ -5,7 +5,7 @@ delta-rs has no such check: it lands beside other commits that removed the same 
 exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
 
 An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
-join also repairs a partition in which two rows do.
+join also repairs the rows of its files that do.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpe
 log = logging.getLogger("ledger.commits")
 #: The target size: files are joined up to this many bytes and rows.
 BYTES, ROWS = 16 << 20, 200_000
-#: From this share of the target size on, a file is large and stays as it is. The second share is for frequent calls.
+#: Above this share of the target size, a file is large and stays as it is. The second share is for frequent calls.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
-#: Files whose ordinals overlap are joined up to this many times the target size.
+#: Files with faults (see `worth_joining`) are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
 
 
@@ -74,8 +74,8 @@ class Joining:
         share one ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is
         altered (see `replay.Altered`), or its files' facts are not known (see `file_facts`).
 
-        `growing`: join only files below a smaller size, for frequent calls. Raises Conflict if others removed the files
-        first. Raises what the storage raises.
+        `growing`: join only smaller files, for frequent calls. Raises what `LogWriter.commit` raises, such as Conflict
+        if others removed the files first.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -98,7 +98,7 @@ class Joining:
 
         def still_valid(latest: Files) -> None:
             if not latest.of(partition).keys() >= gone:
-                raise Conflict(f"others have taken out files of {self._table.name} since they were listed")
+                raise Conflict(f"others have removed files of {self._table.name} since they were listed")
 
         commit = NewCommit(
             "OPTIMIZE",
@@ -132,7 +132,7 @@ class Joining:
 
 
 def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
-    """Return the earliest row of each ordinal, in order, and the rows that differ from it in any column, each once."""
+    """Return the earliest row of each ordinal, in order, and the other rows that differ from it, each once."""
     rows = rows.sort_by([(ordinals.column, "ascending"), (ordinals.earliest, "ascending")])
     is_first = np.diff(rows[ordinals.column].to_numpy(), prepend=-1) != 0
     firsts, others = rows.filter(pa.array(is_first)), rows.filter(pa.array(~is_first))
@@ -154,7 +154,7 @@ def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.T
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the new partition of some rows, and the rows with its values; yield nothing if there are no rows."""
+    """Yield the new partition of some rows, and the rows with its values and new ordinals; nothing without rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}
@@ -184,7 +184,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
             groups[-1] += together
             share += group_share
         elif is_wrong:
-            log.warning("rows may be twice in %d files, which are too large to be made one", len(together))
+            log.warning("%d files may have rows twice, and are too large to be joined", len(together))
     return [group for group in groups if len(group) > 1 or any(file.has_doubles for file in group)]
 
 

@@ -1,7 +1,7 @@
 """Commits and checkpoints on a local path that are synced before others can see them.
 
 delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
-module itself puts checkpoints, commits of existing files, commits without rows, and a table's first commit into the
+module itself puts checkpoints, commits of existing files, commits without rows, and delta-rs's first commits into the
 log. (If the setting `sync` is off, this module does the same without the syncs.)
 
 Only delta-rs can work out some commits: deletes (`delete_rows`), appends (`append_rows`), and MERGEs (`by_delta_rs`).
@@ -125,11 +125,11 @@ def _commit_next(
         looked_at = loaded.version()
         version = loaded.version() + 1
         with files.held_log() as held:
-            read = held.stamp(log_file(version - 1))
+            stamp_before = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
-        if files.stamp(log_file(version - 1)) != read:
+        if files.stamp(log_file(version - 1)) != stamp_before:
             # If the entry was made, it is in a log that was replaced.
-            raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
+            raise LogReplaced(f"{loaded.table_uri} was replaced during the commit of version {version}")
         catch_up(loaded, files)
         if is_first:
             _sum_up_when_due(loaded, files, version, cleans_log)
@@ -228,7 +228,7 @@ def _files_for(held: HeldLog, version: int) -> list[str]:
 def delete_rows(
     loaded: DeltaTable, files: TableStorage, predicate: str, metadata: Mapping[str, Any], independent_by: Sequence[str]
 ) -> None:
-    """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
+    """Delete the rows that a predicate names, by a query of delta-rs, in one commit; without such rows, do nothing.
 
     If `commits_here` returns True, delta-rs commits to a copy of the log (see `commit_on_copy`). Otherwise it commits
     to the table itself.
@@ -240,8 +240,7 @@ def delete_rows(
             other values in these columns.
 
     Raises:
-        Conflict: Others committed to a partition with the same values in the meantime, or changed the table, or
-            committed REBASES times.
+        Conflict: Others committed to a partition with the same values in the meantime, or see `commit_files`.
         DeltaError, OSError: The storage fails.
         TableAltered: delta-rs cannot remove files of the table, see `require_removable`.
     """
@@ -265,9 +264,9 @@ def delete_rows(
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
             _require_unaltered(files, range(following, following + 1))
-            others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if touched & {_partition_of(action, independent_by) for action in others} - {None}:
-                raise Conflict("others have committed to what is deleted in the meantime")
+            other_actions = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+            if touched & {_partition_of(action, independent_by) for action in other_actions} - {None}:
+                raise Conflict("others have committed to a partition of the delete in the meantime")
             looked_at = following
 
     catch_up(loaded, files)
@@ -282,9 +281,10 @@ def append_rows(
     transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
-    """Append rows, with all columns of the table, that delta-rs writes, in one commit. Return the version.
+    """Append rows, which have all columns of the table, through delta-rs in one commit. Return the version.
 
-    The files are synced before the commit can be seen. The other arguments and the errors are those of `commit_files`.
+    If writes are synced, the files are durable before the commit can be seen. Other arguments, and errors: see
+    `commit_files`.
     """
 
     def append(copy: DeltaTable) -> None:
@@ -298,11 +298,11 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's own folders.
+    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's folders and files.
 
     The copy is loaded as of `version` (None: of the newest one). Returns the version that delta-rs committed to the
     copy, and that commit's actions (none, if it committed nothing). The files that the commit adds are in the table,
-    and synced. Raises what `commit` raises.
+    and durable if writes are synced. Raises what `commit` raises.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -318,8 +318,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The file is in the temporary folder, because there was no folder for its partition to link to. Copy it
-                # instead of moving it: a copy gets its group and permissions from the table's folder.
+                # The file is in the temporary folder, because the table had no folder for it to link to. A copy, unlike
+                # a moved file, gets its group and permissions from the table's folder.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -355,7 +355,7 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
     """If a checkpoint is due, make it. With `cleans_log`, also remove old entries, if the table's properties allow
-    this. Errors of the storage are logged and not raised: the commit has landed."""
+    this. Log errors of the storage instead of raising them: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

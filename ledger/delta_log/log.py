@@ -58,10 +58,9 @@ log = logging.getLogger("ledger.commits")
 #: The most rows that a direct commit of edits may write, rows of rewritten files included. For more rows, a statement
 #: is quicker.
 MOST_ROWS = 100_000
-#: Files below SMALL bytes are kept in memory. `DirectTable.small_rows` reads at most MOST_SMALL bytes of them in a
-#: call.
+#: `DirectTable.small_rows` reads only files below SMALL bytes, and at most MOST_SMALL bytes in a call.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that such a call may name one by one.
+#: The most partitions that a call of `small_rows` may name one by one.
 MOST_PARTITIONS = 16
 
 
@@ -293,8 +292,7 @@ class LogWriter:
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
-                # Check the log if this costs no request. On a local path, the new entry joins the folder that was
-                # checked.
+                # Check the log if this costs no request. On a local path, the new entry goes into the checked folder.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
                 # If an object store's answer was lost, the entry may exist already, with this very content: the commit
@@ -326,9 +324,9 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced if the version before a commit is not the one that was read.
 
-        This method removes the commit's entry, unless others may have read it. If the version before is gone, and the
-        log goes on or has lost the commit's entry, nothing shows whether the commit landed. Then Conflict is raised.
-        Raises nothing if the table has one of the `written` files.
+        If that version is gone, look at the table. If it has one of the `written` files, the commit has landed: return.
+        If the log goes on, or has lost the commit's entry, nothing shows whether the commit landed: raise Conflict.
+        Otherwise remove the commit's entry.
         """
         if self.followed.is_same(latest):
             return
@@ -337,8 +335,8 @@ class LogWriter:
             # Others may have read the commit by now, and committed after it: keep it.
             self.followed.forget()
             raise LogReplaced(
-                f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
-                "the new log: whether it belongs there was not decided"
+                f"{self._table.name} was replaced during a commit, which is now version {latest.version + 1} of the "
+                "new log and may not belong there"
             )
         newest = self._listed_anew()
         paths_there = (
@@ -427,7 +425,7 @@ class DirectTable:
         self.rows = self.writer.rows
 
     def is_known(self) -> bool:
-        """Tell whether rows are committed directly, as far as is known without a request."""
+        """See DeltaTables.is_direct."""
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
@@ -458,8 +456,8 @@ class DirectTable:
         """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
         suppose (`require_expected`).
 
-        Raises NotDirect if only a statement can commit the edits. Raises Conflict if others have changed the partitions
-        of `where`. Raises what the storage raises.
+        Raises NotDirect if a statement has to commit the edits. Raises Conflict if others have changed the partitions
+        of `where`. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -537,8 +535,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if only a statement can commit the rows. Raises ValueError if a row has null or an empty text
-        in a partition column. Raises what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the rows. Raises ValueError if a row has null or an empty text in
+        a partition column. Raises what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -569,8 +567,8 @@ class DirectTable:
         """Return the rows of the partitions that `where` names, if these are few and their files are small; else None.
 
         If `where` names all partitions with one value in their first column, and `above` has one bound, any number of
-        partitions will do. Then the result has only files that may hold rows above this bound. Returns None also if the
-        table is altered, or its spec has no statistics.
+        partitions will do. Then only files that may hold rows above this bound are read. Returns None also if the table
+        is altered, or its spec has no statistics.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -596,7 +594,7 @@ class DirectTable:
         """Return the files that `small_rows` reads, with their partitions and sizes.
 
         With one bound (see `small_rows`), returns None if the log's facts of the files are not known. Otherwise returns
-        None if `where` names more than MOST_PARTITIONS partitions, or does not name them one by one.
+        None if `where` has several alternatives, or does not name at most MOST_PARTITIONS partitions one by one.
         """
         columns = self._table.partitions
         first, *others = where.alternatives()

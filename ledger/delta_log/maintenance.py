@@ -3,7 +3,7 @@
 A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. With
 constant commits, there are far more lines of the second kind: a checkpoint each 50 commits would take most of the disk.
 After a direct commit (one that the client makes without an engine), a new checkpoint is due when enough commits were
-made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by LINES_A_COMMIT. At
+made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by LINES_A_COMMIT. After
 MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at multiples of the table's
 checkpoint interval. After other commits than direct ones, it is made at each multiple.)
 
@@ -82,8 +82,8 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
     `since` is the system's time before the table was loaded.
 
     The log never names the files of a commit that lost a race or died. Therefore files that no version names are
-    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left to
-    their sender until a commit has published the folder.
+    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left
+    out until a commit has published the folder.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))

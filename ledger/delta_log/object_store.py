@@ -9,8 +9,8 @@ objects a moment after a read. If the process ends in that moment, it can crash 
 without an active exception").
 
 Like delta-rs, obstore finds credentials of AWS by itself: keys in the options or in the environment, a web identity's
-token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3. It
-raises an error if one of these is configured and boto3 is not installed.
+token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3, and
+raises an error if this is needed and boto3 is not installed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ CLIENT = (
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Options that have two names, and the name under which obstore gets them.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
-#: Options on S3 of delta-rs's own, which obstore does not know.
+#: Options on S3 that only delta-rs knows.
 OF_DELTA_RS = (
     *("access_key_id_dynamodb", "ec2_metadata_disabled", "ec2_metadata_timeout", "endpoint_url_dynamodb"),
     *("force_credential_load", "iam_role_arn", "iam_role_session_name", "profile", "region_dynamodb"),
@@ -146,7 +146,7 @@ class ObjectStore:
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Write a file that must be new. Return False, and write nothing, if the file exists. Of several calls at once,
-        one returns True.
+        at most one returns True.
 
         If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """
@@ -254,7 +254,7 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # Leave out an option of delta-rs's own.
+                # Leave out an option that only delta-rs knows.
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise

@@ -1,8 +1,8 @@
 """The paths of commits of rows: direct, or by a statement, and why.
 
-In this module a *path* is one of the two ways to commit, and not the path of a file. The client makes small commits of
-rows directly. A statement of the engine has the same result, and mostly takes longer. This module counts the commits of
-edits and appends, by their path and the reason for a statement.
+A *path* here is one of the two ways to commit, not that of a file. The client makes small commits of rows directly. A
+statement of the engine has the same result, and mostly takes longer. This module counts the commits of edits and
+appends, by their path and the reason for a statement.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STATISTICS = "statistics"
 #: The reasons in words.
 REASONS = {
     SETTING: "the user asks for statements",
-    ALTERED: "the table is not as its user makes it",
+    ALTERED: "the table is not as its spec makes it",
     LARGE: "it would write many rows anew, and a statement leaves alone the files that it does not change",
     WIDER: "it relies on partitions that it does not change",
     STATISTICS: "the engine collects the table's statistics",
-    NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
+    NEW_PARTITION: "others committed meanwhile, and a partition without files does not show whether they changed it",
 }
 
 #: The `operationParameters` by which a commit says that it replaced files without a statement.
@@ -64,7 +64,7 @@ class Paths:
         """`engine` is the engine's name, for the log. `purpose_of` returns the purpose of a commit by its metadata."""
         self._engine, self._purpose_of = engine, purpose_of
         self._counts: Counter[CommitKind] = Counter()
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         renew_in_child(self, Paths._renew)
 
@@ -85,8 +85,8 @@ class Paths:
     ) -> int:
         """Commit rows and count the commit; return its version.
 
-        `directly` makes the direct commit, and raises NotDirect if only a statement can make it. `by_statement` takes
-        the reason and runs the statement. Both return the version.
+        `directly` makes the direct commit, and raises NotDirect if a statement has to. `by_statement` takes the reason
+        and runs the statement. Both return the version.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)
@@ -102,8 +102,8 @@ class Paths:
 
         At level INFO, log once for each table and reason that statements are run.
         """
-        if (table, reason) not in self._told:
-            self._told.add((table, reason))
+        if (table, reason) not in self._logged:
+            self._logged.add((table, reason))
             log.info("%s runs statements on the table %s: %s (%s)", self._engine, table, reason, REASONS[reason])
         purpose = self._purpose_of(metadata)
         log.debug("%s through %s (%s), %d source rows: %s", purpose, self._engine, reason, rows, text)

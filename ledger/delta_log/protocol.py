@@ -24,7 +24,7 @@ EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on, or other writers were first too often.
+    """The table is not as the commit supposes, or other writers were first too often.
 
     Mostly nothing was committed. But the commit may exist, for example if a storage's answer was lost, or if the log
     was cut during the commit.
@@ -32,7 +32,7 @@ class Conflict(Exception):
 
 
 class NotDirect(Conflict):
-    """Only a statement of the engine can make the commit. Nothing was committed. `reason`: see `paths`."""
+    """A statement of the engine has to make the commit. Nothing was committed. `reason`: see `paths`."""
 
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
@@ -56,12 +56,12 @@ class Snapshot:
     rows: pa.Table
     #: The files that were read (`replay.Files`); None: the table is altered (`replay.Altered`).
     loaded: Any = None
-    #: When the snapshot was read, in monotonic seconds.
+    #: When the read ended, in monotonic seconds.
     read_at: float = field(default_factory=time.monotonic)
 
 
 class Seen(NamedTuple):
-    """A version of a table that a caller has read, and when it began to read it, in monotonic seconds."""
+    """A version of a table that a caller has read, and when that read began, in monotonic seconds."""
 
     version: int
     at: float
@@ -76,8 +76,8 @@ def nothing_late() -> Mapping[str, Any]:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is by the clock of the commit's writer, in milliseconds. `path` tells how a MERGE was made: directly or
-    by a statement (see `paths`). `path` is empty for other commits.
+    `timestamp` is by the writer's clock (through Spark: the time of the entry's file), in milliseconds. `path` tells
+    how a MERGE was made: directly or by a statement (see `paths`). `path` is empty for other commits.
     """
 
     version: int
@@ -104,9 +104,9 @@ class StagedFile:
 class DeltaTables(Protocol):
     """Some Delta tables by name: their content as of a version, and commits to them. Threads share the object.
 
-    Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. `merge` and
-    `add_rows` return the version that they committed. If others commit at the same time, `configure` and `mark` may
-    return a later version. A method that commits may raise Conflict.
+    Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. A method that
+    commits may raise Conflict. `merge` and `add_rows` return the version that they committed. If others commit at the
+    same time, `configure`, `mark`, and `add_rows` of several transactions by Spark, may return a later version.
     """
 
     name: str
@@ -115,14 +115,13 @@ class DeltaTables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if any is found. The call reads the table, so make it after a failure."""
+        """Return the damage of a table; None: none was found. The call reads the table, so make it after a failure."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine refuses to read or write the newest version of a table, and what to do; None: it does
-        both.
+        """Return why the newest version of a table is not read or written, and what to do; None: no reason is known.
 
-        The words are those of the error TableAltered. `appends`: the caller only reads and appends rows, so an
-        append-only table will do.
+        The error TableAltered has the same words. `appends`: the caller only reads and appends rows, so an append-only
+        table is not refused.
         """
 
     # --- a table as a whole
@@ -156,7 +155,8 @@ class DeltaTables(Protocol):
         """
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
-        """Return all rows of some partitions, as of the newest version."""
+        """Return all rows of some partitions, as of the newest version. On an altered table, there may be rows of other
+        partitions among them (see `PartitionFilter.bounded`)."""
 
     def rows(
         self,
@@ -199,7 +199,7 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Tell whether rows are committed without a statement of the engine, as far as is known without a request."""
+        """Tell whether the client is known to commit rows directly. The call makes no request."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
         """Return why only statements of the engine commit rows to a table's newest version; None: the client does.
@@ -225,12 +225,13 @@ class DeltaTables(Protocol):
         """Commit one MERGE of `edits`, which have the table's columns, OPERATION and EXPECTED_REVISION. An edit
         inserts, updates or deletes one row.
 
-        `late` returns further metadata of the commit. The client calls `late` before the commit, perhaps in another
-        thread.
+        `late` returns further metadata of the commit. The client calls `late` before the commit, perhaps twice, and
+        perhaps in another thread.
 
         Raises Conflict if a row that an edit names is not as the edit supposes. Raises Conflict also if another writer
-        committed to the partitions of `where` since the snapshot. But a statement of Spark's checks only the rows that
+        committed to the partitions of `where` since the snapshot. But a statement of Spark checks only the rows that
         edits name. If several decisions rely on other rows of a partition, all of them must edit one common row.
+        Raises also what `rewrite.require_expected` raises.
         """
 
     def add_rows(
@@ -261,8 +262,7 @@ class DeltaTables(Protocol):
         `add_rows`). The others are committed without this check."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names, at least cost if the predicate names whole partitions by
-        literals.
+        """Remove the rows that a SQL predicate names: cheapest if it names whole partitions by literals.
 
         Raises LogReplaced if the delete was decided in a `generation` that is over.
         """
@@ -274,19 +274,19 @@ class DeltaTables(Protocol):
 
         Only rows that share an ordinal change (see `spec.Ordinals`).
 
-        `growing`: for frequent calls, while the partitions get more files. Files of a smaller size then count as large,
-        and stay as they are.
+        `growing`: for frequent calls, while the partitions get more files. Smaller files then count as large, and stay
+        as they are. Through delta-rs, an altered table stays as it is.
         """
 
     def vacuum(self, table: str) -> None:
-        """Remove data files that no version within the table's retention needs, checkpoints that nobody needs, and old
-        entries of the log."""
+        """Remove data files that no version within the table's retention needs, old entries of the log, and through
+        delta-rs checkpoints that nobody needs."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all before it, survive a power cut.
 
-        Without a table, do so for the newest version of each table that this process has seen. Only a local path with
-        the setting `sync` needs this: elsewhere the call does nothing.
+        Without a table, do so for the newest version that this process has seen of each table. Elsewhere than on a
+        local path with the setting `sync`, do nothing.
         """
 
 
@@ -306,7 +306,7 @@ def require_next(transaction: tuple[str, int] | None, committed: int | None) -> 
 def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:
     """Raise Conflict if a table has all of these properties already."""
     if properties.items() <= known.items():
-        raise Conflict(f"{table} has these properties")
+        raise Conflict(f"{table} has these properties already")
 
 
 def reason(error: BaseException) -> str:

@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
         where: A condition of Arrow's, which holds for the rows; None: all rows.
         asks: The columns that `where` may use.
         bounds: The part of `where` that bounds columns. Files whose statistics lie outside these bounds are not read.
-        above: The columns of `bounds` whose values must be greater than the lowest value, and not equal to it.
+        above: The columns of `bounds` whose lowest value is itself excluded.
     """
 
     columns: Sequence[str]
@@ -59,7 +59,7 @@ def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
 
 
 def row_condition(where: PartitionFilter) -> Any:
-    """Return the condition on rows of the files that `where.bounded()` chooses; None: all their rows are wanted."""
+    """Return the condition on rows of files that `where.bounded()` chooses; None: all their rows are wanted."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
@@ -92,20 +92,20 @@ def wanted_rows(
 
 
 def _bound(table: TableSpec, name: str, value: int) -> Any:
-    """Return a bound of a column as Arrow compares it. A bound of a column of instants is given in milliseconds."""
+    """Return a bound of a column as Arrow compares it. `value` is in milliseconds for a column of instants."""
     is_instant = pa.types.is_timestamp(table.schema.field(name).type)
     return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Return the wanted rows among rows in memory, all of partitions that the read names.
+    """Return the wanted rows among rows in memory. All are in partitions that the read names.
 
     Only bounds are compared, without a query of Arrow's, which would take longer.
     """
     columns = list(wanted.columns)
     if not wanted.bounds:
         return rows.select(columns)
-    # Each chunk would be compared by itself.
+    # Combine the chunks, which would be compared one by one.
     candidates = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
     chosen = []
     for name, (lowest, highest) in wanted.bounds.items():
@@ -150,8 +150,8 @@ def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Ta
                 pa.scalar(True),
             )
         )
-    within = reduce(pc.or_, parts)
-    chosen = actions.filter(within) if isinstance(within, pa.ChunkedArray) else actions
+    is_named = reduce(pc.or_, parts)
+    chosen = actions.filter(is_named) if isinstance(is_named, pa.ChunkedArray) else actions
     for name, (lowest, highest) in bounds.items():
         for column, holds, bound in (
             (f"max.{name}", pc.greater_equal, lowest),
@@ -163,7 +163,7 @@ def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Ta
 
 
 def _partition_conditions(partition: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield a condition for each value of a file's partition, which holds for all its rows."""
+    """Yield, for each value of a file's partition, the condition that holds for all rows of the file."""
     for name, value in partition.items():
         field = pc.field(name.removeprefix(_PARTITION))
         yield field.is_null() if value is None else field == pc.scalar(value)

@@ -49,21 +49,21 @@ class Last(NamedTuple):
 class TransactionsSeen:
     """The transactions in the commits after a listing of the log, up to one version.
 
-    A version whose commit carries transactions gets a new object. All objects share the engine's answers.
+    A version whose commit carries transactions gets a new object. Objects of one listing share the engine's answers.
     """
 
     def __init__(self, listed: int = 0) -> None:
         """`listed` is the version of the listing."""
         self._listed = listed
         self._seen: Mapping[str, int] = {}
-        self._told: dict[str, Last] = {}
+        self._answers: dict[str, Last] = {}
 
     def after(self, carried: Mapping[str, int]) -> TransactionsSeen:
         """Return the transactions of the next version, whose commit carries these versions, by application."""
         if not carried:
             return self
         following = TransactionsSeen(self._listed)
-        following._seen, following._told = {**self._seen, **carried}, self._told
+        following._seen, following._answers = {**self._seen, **carried}, self._answers
         return following
 
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
@@ -74,12 +74,12 @@ class TransactionsSeen:
         """
         if application in self._seen:
             return Last(version, self._seen[application])
-        last = self._told.get(application)
+        last = self._answers.get(application)
         if last is None:
             last = Last(*ask(application))
             if last.table_version < self._listed:
                 return last
-            self._told[application] = last
+            self._answers[application] = last
         # If the engine was at an earlier version, the application has committed nothing since: `_seen` would have it.
         return last if last.table_version > version else last._replace(table_version=version)
 
@@ -89,7 +89,7 @@ log = logging.getLogger("ledger.commits")
 PROTOCOL = (1, 2)
 #: The errors that `Files.after` raises for a commit that the client does not understand.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
-#: The actions of a commit that only adds and removes files.
+#: The actions that `Files.after` understands.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
 
@@ -139,7 +139,7 @@ class Files:
     ) -> Files:
         """Return the files of the next version, whose commit has these `actions` and this `entry` in the log.
 
-        Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood here.
+        Raises an error of NOT_UNDERSTOOD for an action that is not understood here.
         """
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
@@ -182,7 +182,7 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is altered: it is not as the ledger makes it. The message names its alterations."""
+    """A table is altered: it is not as its spec makes it. The message names its alterations."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class LogFollower:
         """`generations` counts the replacements of the ledger's tables."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, clock
         self._generations = generations or Generations()
-        self._seen, self._is_told = _SeenLog(), False
+        self._seen, self._alteration_is_logged = _SeenLog(), False
         self._lock = threading.Lock()
         renew_in_child(self, LogFollower._renew)
 
@@ -426,18 +426,18 @@ class LogFollower:
         return _SeenLog(replace(files_listed, generation=generation), now)
 
     def _log_alteration_once(self, what: str) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if not self._alteration_is_logged:
+            self._alteration_is_logged = True
             log.warning(
-                "the table %s is not as the ledger makes it: somebody gave it %s. It is read and written by the "
-                "engine's own statements, which take longer",
+                "the table %s is not as the ledger makes it: somebody gave it %s. Only the engine's own statements may "
+                "read and write it, and they take longer",
                 self._table.name,
                 what,
             )
 
-    def _continues(self, before: Files, found: Files) -> bool:
-        """Tell whether the found log is the one that had the files `before`."""
-        if found.table_id != before.table_id or found.version < before.version:
+    def _continues(self, before: Files, listed: Files) -> bool:
+        """Tell whether the listed log is the one that had the files `before`."""
+        if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.
         return self.is_same(before) or not self._stored.has(log_file(before.version))

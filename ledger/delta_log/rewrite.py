@@ -151,8 +151,7 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: So many settled rows get a file of their own. Files with fewer rows are written anew with every commit of edits to
-#: their partition.
+#: This many settled rows get a file of their own. Each commit of edits to a partition rewrites smaller files.
 ENOUGH = 256
 #: The most rows of a file into which settled rows of other files are joined.
 FULL = 50_000

@@ -1,4 +1,4 @@
-"""Temporary folders, in which delta-rs makes commits, checkpoints and tables that this package copies into a table."""
+"""Temporary folders, in which delta-rs makes commits, checkpoints and tables for this package to copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from deltalake.exceptions import DeltaError
 
 PREFIX = "ledger-commit-"
-#: The age of a folder, in seconds, after which its process must be dead.
+#: The age of a folder, in seconds, after which its process counts as dead.
 ABANDONED = 86_400
 #: The content of a probe: more than a file system stores beside a name.
 PROBE = b"0" * 65_536

@@ -17,7 +17,7 @@ from ledger.delta_log.statements import CHANGED_MEANWHILE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Delta's errors for a lost race. They have no class of their own in common, so each is named.
+#: Delta's errors for a lost race. They have no common class of their own.
 CONFLICTS = (
     delta_exceptions.ConcurrentAppendException,
     delta_exceptions.ConcurrentDeleteReadException,
@@ -39,7 +39,7 @@ def committing(
 ) -> Iterator[SparkSession]:
     """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
 
-    Raises Conflict for a lost race, for edits that do not fit the table, and for a log listing with a gap.
+    Raises Conflict for a lost race, for CHANGED_MEANWHILE, and for a log listing with a gap.
     """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
@@ -66,7 +66,7 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
     """Commit a transaction that appends rows and carries versions of applications.
 
-    Spark's own writer can carry at most one of these.
+    A DataFrame's own writer can carry only one version.
     """
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))

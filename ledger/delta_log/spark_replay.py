@@ -55,7 +55,7 @@ def direct_tables(
 
 
 def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
-    """Return the files of a table. On a local path they need no JVM, and with `sync` writes survive a power cut."""
+    """Return the files of a table. On a local path they need no JVM. `sync`: see LocalFiles and HadoopFiles."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 
@@ -64,7 +64,7 @@ class SparkReplay:
     """A replay of one of the ledger's tables by Spark.
 
     `session` returns the thread's session. `state` returns Delta's own snapshot of a table's newest version. `stored`
-    has the table's files. `tail` checks the entries after the last checkpoint; None: nothing checks them.
+    has the table's files. `tail` checks the entries after the last checkpoint; None: no check.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SparkReplay:
 
 
 def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileStatistics:
-    """Return the log's facts of each file of a table, from a snapshot of Delta's.
+    """Return the log's facts of each file of a table, from Delta's own snapshot.
 
     For a file with a deletion vector, the number of rows is null.
     """

@@ -1,4 +1,4 @@
-"""A user's Spark session: where its JVM and its executors are, what it makes for the ledger, and its S3 settings."""
+"""A user's Spark session: its checks, the settings of the ledger's sessions, frames and tables, S3 options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Tell whether this process has the JVM of a session. (Spark Connect has it in another process.)"""
+    """Tell whether this process can call the JVM of a session. (Not with Spark Connect.)"""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)
@@ -59,13 +59,13 @@ def require_jvm(spark: SparkSession) -> None:
         raise InvalidParameterValue(
             "spark",
             "a session of Spark Connect",
-            "Spark commits through a JVM of this process's own, which it has none of",
+            "Spark commits only through a JVM that this process can call",
             'Where delta-rs commits, leave out engine="spark"; else take a session that spark-submit started.',
         )
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once, at most MOST_TASKS."""
+    """Return a session's default parallelism, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -92,7 +92,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def find_other_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts that are not this machine: this process cannot listen at their addresses."""
+    """Return the hosts that are not this machine: this process can bind to none of their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -132,7 +132,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = FILE) -> None:
-    """Run CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
+    """Make a table if it does not exist. `name` is its name in SQL, and `scheme` that of its storage."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     layout = spec.layout(scheme)
@@ -155,9 +155,9 @@ def require_known(package: str, version: str) -> None:
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
-            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} up to, and without, "
+            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} and later, below "
             f"{_dotted(end)}. "
-            "`pip install ledger-queue` brings a delta-rs that was, and 'ledger-queue[spark]' such a Spark, too"
+            "`pip install ledger-queue` installs a known delta-rs, and 'ledger-queue[spark]' also a known Spark"
         )
 
 
@@ -188,7 +188,7 @@ def require_s3a(spark: SparkSession) -> None:
         raise InvalidParameterValue(
             "spark",
             spark.sparkContext.appName,
-            "This session was started without what it takes to read and write S3",
+            "This session was started without the jars that read and write S3",
             "ledger.runtime.session starts one: spark_session(s3=True). On a cluster: the lines of conf/spark-s3.conf.",
         )
 
@@ -210,7 +210,7 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
         characters = settings.getPassword(f"fs.s3a.bucket.{bucket}.{name}") or settings.getPassword(f"fs.s3a.{name}")
         return "".join(characters) if characters is not None else ""
 
-    options = {ours: found for name, ours in SECRETS.items() if (found := secret(name))}
+    options = {option: value for name, option in SECRETS.items() if (value := secret(name))}
     region, endpoint = of_bucket("endpoint.region"), of_bucket("endpoint")
     amazon = _AMAZON.fullmatch(endpoint or "s3.amazonaws.com")
     region = region or (amazon["region"] if amazon else None)

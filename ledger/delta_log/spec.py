@@ -1,4 +1,4 @@
-"""A TableSpec describes a table to the client."""
+"""Descriptions of a table for the client: TableSpec and its parts."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ class TableSpec:
     ordinals: Ordinals | None = None
     #: The folders whose files `publish` commits; None: the table has no such folders.
     staged: StagedFolders | None = None
-    #: Partition columns. On a local path, a delete does not conflict with commits to partitions with other values in
-    #: these columns (unless somebody altered the table).
+    #: Partition columns. On a local path, a delete by delta-rs does not conflict with commits to partitions with other
+    #: values in these columns (unless somebody altered the table).
     independent_by: tuple[str, ...] = ()
     #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None

@@ -1,14 +1,13 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
 A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
-columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs
-gets the same predicate and clauses through calls.
+columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text of
+`checking_merge`. delta-rs gets the parts of `plain_merge` through calls.
 
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
-the rows that they were decided on. delta-rs runs the statement on the version of these rows. The commit fails if others
-committed to these partitions since. Spark runs the statement on the newest version. There the statement itself fails
-with CHANGED_MEANWHILE if a row has another revision, if a row to insert exists, or if a row to update or delete does
-not.
+the rows that they were decided on. delta-rs runs the MERGE on the version of these rows. Its commit fails if others
+committed to these partitions since. Spark runs the MERGE on the newest version. There the MERGE itself fails with
+CHANGED_MEANWHILE if a row has another revision, if a row to insert exists, or if a row to update or delete does not.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 
-#: The message with which Spark's MERGE fails when the table is not as the decision supposed.
+#: The message with which Spark's MERGE fails if the table is not as its edits suppose.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
 #: The approximate length, in characters, of a line of columns or values in a statement.
 WIDTH = 110

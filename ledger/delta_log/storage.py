@@ -36,8 +36,8 @@ _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
 #: number on the disk, its time of change and its size. The stamp () means that the storage has no stamps.
 Stamp = tuple[int, ...]
-#: A data file of at most so many bytes is read in one request from an object store, and kept in memory. This is safe: a
-#: file that is written again under its path has the same rows.
+#: A data file of at most this many bytes is read in one request from an object store, and kept in memory. This is safe:
+#: a file that is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles (of files) or one FileRows (of rows) keeps in memory.
 KEPT = 64 << 20
@@ -80,7 +80,7 @@ class LogEntries(Protocol):
     def put_new(self, path: str, content: bytes) -> bool:
         """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
 
-        If two calls run at once, only one returns True. On an object store False may also mean that an answer was lost.
+        If calls run at once, at most one returns True. On an object store False may also mean that an answer was lost.
         """
 
     def remove(self, path: str) -> None:
@@ -122,7 +122,7 @@ class Storage(LogEntries, Protocol):
     def newest_from(self, version: int) -> int | None:
         """Return the newest version of the table, by a search from a version that existed.
 
-        Return None if the log no longer has that version.
+        Elsewhere than on an object store, return None if the log no longer has that version.
         """
 
 
@@ -184,7 +184,7 @@ def version_of(path: str) -> int | None:
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
-    """Return what `Storage.newest_from` returns, by asking for single entries by their names.
+    """Return what `Storage.newest_from` returns, by looking up single entries by their names.
 
     The search is right because a log has no gaps: it is cut only at its beginning.
     """

@@ -130,7 +130,7 @@ def place_of_bodies(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows and the sum of their hashes. They tell a send from a send of other rows."""
+    """The number of rows and the sum of their hashes, which distinguish a send from a send of other rows."""
 
     rows: int
     hashes: int

@@ -317,7 +317,7 @@ class BulkSender:
         """Return those stored messages of a queue that were sent after an instant, without those set aside.
 
         Spark reads the files that the ledger's own client finds in the log. Delta's reader would take three jobs to
-        find them. It reads where `files_since` returns None.
+        find them. Delta's reader reads only if `files_since` returns None.
         """
         engine = self._store.engine
         condition = f"sent_at > timestamp_millis({since}) AND {not_set_aside(engine, queue.id)}"
@@ -341,7 +341,7 @@ class BulkSender:
 
         Return None if the client does not know the files, if they are too many, or if Spark would take their paths for
         patterns. Also return None on a storage that may lose the end of a file: Spark's reader passes by an empty file,
-        and Delta's reader does not. On a local path the sizes are looked at.
+        and Delta's reader does not. On a local path, check the sizes.
         """
         place = recorded(self._path)
         if not (place.is_local or place.scheme in OBJECT_STORES) or _PATTERN.search(self._path):

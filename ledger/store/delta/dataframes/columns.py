@@ -94,7 +94,7 @@ def split_handle(handle: Column) -> Column:
 
 
 def handle_is_valid(handle: Column, parts: Column, queue: str) -> Column:
-    """Tell whether the text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode.
+    """Return whether a text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode.
 
     `parts` is a column of `split_handle`.
     """

@@ -43,7 +43,7 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
 
 
 def as_sets(runs: pa.Table) -> pa.Table:
-    """Return runs (RUNS, in any order, and further columns) as fewer rows, with the column `bits` as in the table
+    """Return runs (RUNS, in any order, and further columns) as rows with the column `bits`, as in the table
     `visibility`.
 
     Scattered runs of a block that share all other columns become one row, see `run_sets.rows_of`.

@@ -136,8 +136,8 @@ class Frames:
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
             except (TypeError, ValueError, pa.ArrowException):
-                bound = f"It is {column.type}, of which Spark has no such values"
-                fix = "Cast it to string, or to a type of Spark's: decimal128, microseconds."
+                bound = f"It is {column.type}, with values that Spark cannot take"
+                fix = "Cast it to string, or to a type that Spark has: decimal128, microseconds."
                 return InvalidParameterValue("column", name, bound, fix)
         return None
 

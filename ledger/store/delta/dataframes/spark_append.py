@@ -79,7 +79,7 @@ class SparkAppend:
         try:
             writer.save(engine.place("messages"))
         except CONFLICTS:
-            log.info("a send lost to another writer; whether it landed is looked for in the log")
+            log.info("Spark reported a conflict for a send; the log is searched for its commit")
         except Exception as error:
             if not is_gap(error) and self._is_same(generation):
                 is_sent = self._transactions.landed("messages", operation, since) is not None
@@ -103,5 +103,5 @@ class SparkAppend:
         first, last = ids.segment(placed.key, 0), ids.segment(placed.key, ids.ORDINAL_BOUND - 1)
         is_there = self._store.listings.newest().sent(first, last)[0] > 0
         if not is_there:
-            log.warning("the ledger was replaced while Spark wrote a send, which is sent again to the new one")
+            log.warning("the ledger was replaced while Spark wrote a send, which is repeated in the new one")
         return is_there

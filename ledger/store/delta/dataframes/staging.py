@@ -162,7 +162,7 @@ class Staging:
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
-                place, "what Spark wrote there is not seen here (does a path mean another place?)", "send"
+                place, "this process does not see what Spark wrote there (does a path mean another place?)", "send"
             )
 
     def _turn_to_publish(self, placed: Placed, alone: bool, losses: int) -> AbstractContextManager[None]:

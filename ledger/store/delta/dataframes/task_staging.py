@@ -173,18 +173,18 @@ class TaskStaging:
     def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
         """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may succeed."""
         text, place = str(error), self._engine.place("messages")
-        _, ours, rest = text.partition(job.token)
+        _, token, rest = text.partition(job.token)
         kind, *values = rest.split("|")
-        if ours and kind == REFUSES:
+        if token and kind == REFUSES:
             field, bound, value = values[:3]
             return refused_row(field, bound, unplaced.bodies_at, value, placed.queue.attributes)
-        if ours and kind == MANY_SEGMENTS:
+        if token and kind == MANY_SEGMENTS:
             return too_many_segments(self._store.settings)
-        if ours and kind == STORAGE_FAILS and self._place.is_local:
+        if token and kind == STORAGE_FAILS and self._place.is_local:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
-        if not ours and not (is_of_function(error) and _UNABLE.search(text)):
+        if not token and not (is_of_function(error) and _UNABLE.search(text)):
             return refused(error, placed.queue, self._store.settings, place) or error
-        return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if ours else message_of(error))
+        return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if token else message_of(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.
@@ -209,7 +209,7 @@ class TaskStaging:
         for written in files:
             file = Path(self._place.text, below, written.name)
             if not file.exists() or file.stat().st_size != written.size:
-                bound = "what a task wrote there is not seen here (does a path mean another place?)"
+                bound = "this process does not see what a task wrote there (does a path mean another place?)"
                 raise StorageFailed(str(file), bound, "send")
 
 

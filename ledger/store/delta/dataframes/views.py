@@ -61,8 +61,8 @@ def deploy_views(
 ) -> list[str]:  # fmt: skip
     """Create or replace the views in a schema of the catalog, and return their names.
 
-    Without `version` and `timestamp`, the views show the present whenever they are read, and the view `receipts` shows
-    the rows that are filled by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
+    Without `version` and `timestamp`, the views show the present whenever they are read. Of `receipts` they use the
+    rows that are filled in by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
     view's name.
     """
     if not is_name(schema):

@@ -1,9 +1,9 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
 A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
-that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. Equal states are
+that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. Equal states have
 equal rows. A change touches only rows in its blocks, and in the blocks where the runs that it cuts or joins begin or
-end. All code is vectorized.
+end.
 
 **The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
 of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
@@ -31,7 +31,7 @@ from ledger.store.delta.model.tables import WORDS
 BLOCK_SHIFT = 15
 #: A word has the bits of two to the power of this many ordinals.
 WORD_SHIFT = 6
-#: A group of at most this many runs has a row for each run. Tests set a lower number.
+#: A group of at most this many runs has a row for each run. (Tests set a lower number.)
 MOST_RUNS = 4
 #: A group becomes a set only if it needs at most this many words for each of its runs.
 WORDS_A_RUN = 16
@@ -43,8 +43,8 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 class SetRows(Runs):
     """Rows, in any order.
 
-    A row with bits has `size` words, from `begin` on in `words`. A row without bits has the size
-    0. Rows that are derived from the same rows share `words`.
+    A row with bits has `size` words, from `begin` on in `words`. A row without bits has `size` 0. Rows that are derived
+    from the same rows share `words`.
     """
 
     begin: np.ndarray
@@ -201,8 +201,8 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
 class _Groups:
     """The groups of some runs."""
 
-    def __init__(self, *some: Runs) -> None:
-        runs = Runs.concatenated([part.coded(part.code) for part in some])
+    def __init__(self, *parts: Runs) -> None:
+        runs = Runs.concatenated([part.coded(part.code) for part in parts])
         runs = runs.where(_is_inside(runs))
         block = runs.first >> BLOCK_SHIFT
         begins = np.ones(len(block), dtype=bool)
@@ -270,13 +270,13 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
     """
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
-    for ours, theirs in zip(old.columns(), new.columns()):
-        same &= ours[:most] == theirs[:most]
+    for old_column, new_column in zip(old.columns(), new.columns()):
+        same &= old_column[:most] == new_column[:most]
     begin = most if same.all() else int(np.argmin(same))
     remaining = most - begin
     same = np.ones(remaining, dtype=bool)
-    for ours, theirs in zip(old.columns(), new.columns()):
-        same &= ours[len(ours) - remaining :][::-1] == theirs[len(theirs) - remaining :][::-1]
+    for old_column, new_column in zip(old.columns(), new.columns()):
+        same &= old_column[len(old_column) - remaining :][::-1] == new_column[len(new_column) - remaining :][::-1]
     return begin, remaining if same.all() else int(np.argmin(same))
 
 

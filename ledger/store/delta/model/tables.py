@@ -103,14 +103,14 @@ RECEIPTS = pa.schema(
         ("day", pa.date32()),
         ("version", pa.int64()),  # of the visibility table: the commit of the event, and a claim's fencing token
         ("at", INSTANT),
-        ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged,
-        # moved, arrived, restored, writing, clock repaired
+        ("event", pa.string()),  # granted, granted again, extended, released, postponed, parked, deleted, expired,
+        # locked, purged, moved, arrived, restored, writing, clock repaired
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
-        ("reason", pa.string()),  # the reason that a release gave
+        ("reason", pa.string()),  # the reason that the caller gave
     ]
 )
 
@@ -150,7 +150,7 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: The number of this layout. It is also the format that a release must know to use the table.
+    #: The number of this layout, and the format that a release must know to use the table.
     format: int = 1
 
     @property
@@ -219,8 +219,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `messages` removes some segments. A delete from `visibility` removes a queue or surplus head
-            # rows.
+            # A delete from `messages` removes messages of some segments. A delete from `visibility` removes a queue or
+            # surplus head rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(

@@ -17,10 +17,10 @@ from ledger.store.delta.state.statuses import INDEX
 
 
 def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
-    """Return the runs that a receive may take, with the codes of their records, in the order of receiving.
+    """Return the runs that a receive may take, with the codes of their records, ranked in the order of receiving.
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
-    one message. For other queues, these are all visible messages, in the order of the runs' `sent_at` (see `FileRuns`).
+    one message. For other queues, these are all visible messages, ranked by the runs' `sent_at` (see `FileRuns`).
     With `most`, the result for a FIFO queue may leave out groups, but has the first `most` messages, and all messages
     that become dead letters.
     """

@@ -59,7 +59,7 @@ class Heads:
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:
-        """Return the edit that adds a head row to a lane, with the highest revision and the lowest ordinal."""
+        """Return the edit that adds a head row to a lane, above the highest revision and below the lowest ordinal."""
         lowest = min(at for one, at in self._all if one == lane)
         return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 

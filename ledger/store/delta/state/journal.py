@@ -63,7 +63,7 @@ class Events:
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
         if not any(is_unreleased(lanes.record(code)) for code in codes_taken):
-            # Usually no holder had the received messages before.
+            # Usually no hold of these messages has run out.
             return
         codes, inverse = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)

@@ -82,7 +82,7 @@ class Listing:
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
         #: By segment, the runs of ordinals of its files without gaps. A segment is entered when it is first asked for.
-        self._told: dict[str, list[tuple[int, int]]] = {}
+        self._gapless: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
@@ -164,7 +164,7 @@ class Listing:
         """Return an upper bound of the messages that were sent to a queue after an instant.
 
         A file with at least one such message counts with all its messages. Dropped messages do not count. Return None
-        if the log lacks the numbers of some file.
+        if the log lacks the facts of some file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -178,7 +178,7 @@ class Listing:
     def ordinals(self, segments: pa.Array) -> pa.Table:
         """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
 
-        The runs may overlap. If the log does not show the ordinals of a file, the file's segment is read.
+        The runs may overlap. If the log does not show all ordinals of a file, the file's segment is read.
         """
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
@@ -191,12 +191,12 @@ class Listing:
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
         """Return True if the log shows that every message of a run exists. If not, the messages may still exist."""
-        gapless = self._told.get(segment)
+        gapless = self._gapless.get(segment)
         if gapless is None:
-            gapless = self._told[segment] = self._told_of(segment)
+            gapless = self._gapless[segment] = self._gapless_of(segment)
         return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
-    def _told_of(self, segment: str) -> list[tuple[int, int]]:
+    def _gapless_of(self, segment: str) -> list[tuple[int, int]]:
         """Return the ordinals of those of a segment's files that have no gaps, as runs. Adjacent files make one run."""
         columns = self._files.select(["first_seq", "last_seq", "messages"])
         of_segment = columns.filter(pc.equal(self._files["segment"], segment))

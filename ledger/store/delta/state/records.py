@@ -26,8 +26,8 @@ _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
-#: So many receipts are searched for in the column of receipts, one by one. Then up to MOST_INDEXED stored records are
-#: indexed by receipt. To index them takes as long as some 40 searches, and most decisions are about few receipts.
+#: After this many searches for a receipt in the column of receipts, the stored records are indexed by receipt, unless
+#: there are more than MOST_INDEXED. To index them takes as long as some 40 searches, and most decisions need few.
 SEARCHES, MOST_INDEXED = 30, 20_000
 
 

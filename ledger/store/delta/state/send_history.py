@@ -33,8 +33,8 @@ from ledger.store.protocol import QueueRecord
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
     """Return the key of the segments that an earlier send under this attempt wrote; None if there was no such send.
 
-    The earlier send is made durable first, so that it survives a power cut. Raises InvalidParameterValue if another
-    send was committed under the attempt.
+    The earlier send is made durable first, so that it survives a power cut. Raises InvalidParameterValue if that send
+    had other content.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
     if content is None:
@@ -119,7 +119,7 @@ def slot_of_next(repairs: list[tuple[int, int]]) -> int:
 
 #: After this many seconds a send looks at its queue's lanes again.
 LOOK_SECONDS = 60.0
-#: At most this many queues are remembered. If there are more, all are forgotten, and looked at again.
+#: At most this many queues are remembered. If there are more, all are forgotten.
 MOST_QUEUES = 10_000
 
 

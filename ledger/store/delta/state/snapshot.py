@@ -83,7 +83,7 @@ class Loaded:
     read: dict[str, int] = field(default_factory=dict)
     #: The queues that messages may move to.
     targets: Sequence[QueueRecord] = ()
-    #: The output tables that could not say whether they have the rows of a write.
+    #: By output table that could not say whether it has the rows of a write: its error.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
     #: The queue's PlacedRuns, by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
@@ -166,8 +166,8 @@ def load(
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
     With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
-    The clock is read after the lanes, so a hold counts from its grant. `clock` is None if the time is not needed: `now`
-    is then the time of the last commit.
+    The clock is read after the lanes, so that their read does not shorten a hold. `clock` is None if the time is not
+    needed: `now` is then the time of the last commit.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]
@@ -193,7 +193,7 @@ def load(
 def load_all(
     tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
-    """Load all lanes of queues as of one version, and as of one instant (or a queue's last commit, if that is later).
+    """Load all lanes of queues as of one version and one instant (for a queue: its last commit, if that is later).
 
     Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
     """

@@ -103,7 +103,7 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
 
-    A segment is read only if the log does not show the ordinals of one of its files.
+    A segment is read only if the log does not show all ordinals of one of its files.
     """
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 

@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on. The commit also
-notes the newest versions of `messages` and `queues`, if they can be read. A view of the past reads each table as of the
-version that goes with a commit to `visibility`.
+Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
+versions of `messages` and `queues`. (If these two cannot be read, it may note none of the three.) A view of the past
+reads each table as of the version that goes with a commit to `visibility`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.store.delta.engine import Tables
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
-    "upkeep say, and behind what a repair has cut off."
+    "upkeep say, and only after what a repair has cut off."
 )
 
 
@@ -140,8 +140,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
     commit to `visibility` notes.
 
-    If `then` is the ledger's own commit and notes no version, the timestamps of the commits decide within the same
-    bounds. Several machines may have written these timestamps by their own clocks.
+    If `then` is the ledger's own commit and notes no version, or no commit by then does, the timestamps of the commits
+    decide within the same bounds. Several machines may have written these by their own clocks.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)

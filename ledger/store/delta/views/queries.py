@@ -31,14 +31,14 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: Turns a rule of DataFusion off, which confuses a field of a map with a column on both sides of a join.
+#: Turns off a rule of DataFusion that confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: The table beside the views that has the comments on each view and each column.
 _COMMENTS = "comments"
 #: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
 #: EXPLAIN ANALYZE (see `_Session.require_query`).
 _FIRST_WORDS = ("select", "with", "values", "describe", "explain")
-#: After explain or describe come options, then a name or a query, which is the group.
+#: After explain or describe come options, then a name or a query: the group.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
 #: DataFusion's error for a view with two columns of one name. A query may have such columns.
@@ -130,10 +130,10 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """Return the present moment, with the versions at which a query reads all tables while others commit.
+        """Return the present moment, with the versions that a query reads of the tables while others commit.
 
         The version of `visibility` is read first, so the versions of the other tables are no older than those that its
-        commits have read. Events of `receipts` with a later version of `visibility` do not count.
+        commits have read. Of `receipts` the query reads the newest version, without events of a later `visibility`.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -226,7 +226,7 @@ def _require_reading(query: object) -> None:
     if first is None or first[1].lower() not in _FIRST_WORDS:
         bound = f"Must be one that reads: {', '.join(_FIRST_WORDS)}"
         raise InvalidParameterValue(
-            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; comments says what each is."
+            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; the table comments describes them."
         )
 
 

@@ -1,13 +1,13 @@
 -- How many messages each queue has in each state: a row per queue. The view reads no body.
 -- queue: the name of the queue
--- visible: messages that may be received now; on a FIFO queue, once no message before them in their group is in flight
+-- visible: messages that may be received now; on a FIFO queue, once no message before them in their group is hidden
 -- delayed: messages that were sent with a delay that is not over
 -- locked: messages hidden by Queue.lock
 -- in_flight: messages that have a receipt and a deadline in the future
 -- deleted: messages that were acknowledged or purged, and that upkeep did not remove yet
 -- expired: messages older than the retention of the queue, that upkeep did not remove yet
 -- moved: messages that were moved to another queue, and that upkeep did not remove from this one yet
--- age_of_oldest: seconds since the send of the oldest message that is not deleted, expired or moved; null if there is none
+-- age_of_oldest: seconds since the send of the oldest message that is not deleted, expired or moved (at present perhaps of an older message in its file); null if there is none
 WITH counted AS (
     SELECT
         queue,
