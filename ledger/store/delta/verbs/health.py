@@ -178,7 +178,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # No verb works on an altered table.
+            # The alteration is a finding of its own.
             return {}
     return problems
 
