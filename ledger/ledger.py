@@ -75,7 +75,8 @@ class Ledger:
         opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
-        """`reopening`: the arguments by which another process opens the same ledger; None if no other process can."""
+        """`reopening`: the arguments by which a worker process opens the same ledger; None in memory, read-only and through
+        Spark, where no worker process does."""
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
 
@@ -118,8 +119,8 @@ class Ledger:
           with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path, which has no
-          clock of its own, a commit of another owner can confirm a step forward.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. A local path has no
+          clock beside this machine's. There a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
@@ -152,8 +153,8 @@ class Ledger:
         for name, value, kinds, bound, fix in (
             ("root", root, (str, os.PathLike), "Must be a path or a URI", "Is a variable of the environment not set?"),
             ("settings", settings, (Settings, type(None)), "Must be Settings", "Settings.read(path) reads a file."),
-            ("owner", owner, (str, type(None)), "Must be a text", "Name who acts."),
-            ("read_only", read_only, (bool,), "Must be True or False", "True opens it to be looked at."),
+            ("owner", owner, (str, type(None)), "Must be a text", "Give the name of the process that acts."),
+            ("read_only", read_only, (bool,), "Must be True or False", "True opens the ledger only to read it."),
             ("create", create, (bool,), "Must be True or False", "False refuses a root that holds no ledger."),
         ):
             if not isinstance(value, kinds):
@@ -234,8 +235,8 @@ class Ledger:
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """Return the queues whose names begin with `prefix`, sorted by name.
 
-        For paging, return at most `max_results` queues after the name `after`, the last name of the page before (SQS's
-        NextToken).
+        For paging, return at most `max_results` queues, whose names come after `after`. Give the last name of the
+        previous page (SQS has a NextToken instead).
         """
         for field, value in (("prefix", prefix), ("after", after)):
             if not isinstance(value, str):
@@ -344,7 +345,8 @@ class Ledger:
         `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
 
         Raises:
-            LedgerDamaged: A table cannot be repaired. At most unreadable checkpoints were moved.
+            LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have been
+                moved.
             LedgerError: Another process holds one of the ledger's locks.
             InvalidParameterValue: The root is no local path.
             LedgerDoesNotExist: A table is missing, or the root is a backup.
@@ -383,7 +385,7 @@ class Ledger:
         every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only root, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
+        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
         names files that have other permissions. Another call of `share` mends them.
 
         Raises:
@@ -404,9 +406,9 @@ class Ledger:
         `receipts` is complete only if a round, or `fill_receipts`, runs at least once within log_retention (by default
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
-        A round drops something for its age only if a second look confirms the clock: the storage's own clock, or an
-        earlier look. The earlier look was a round, or the opening of this ledger, at least mark_seconds before. (This
-        setting is 5 minutes by default; 0: one look is enough.) `report` gets a line of text for each step. By default
+        A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an earlier
+        reading of the ledger's clock does. A round, or the opening of this ledger, read it at least mark_seconds before.
+        (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of text for each step. By default
         the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
@@ -429,17 +431,19 @@ class Ledger:
         return done
 
     def rounds(self) -> Rounds:
-        """Return the record of upkeep's rounds: how far the last one went, and whether a process holds the lease."""
+        """Return the record of upkeep's rounds: how far the last one went, and whether a process has the right to the
+        next."""
         return self._require_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Correct the times that were committed by a clock ahead of the right time. Return what was wrong, by queue.
 
-        A queue needs a repair if its time is ahead of this machine's clock by more than the setting maximum_clock_skew.
-        One commit sets back the queue's time and its leases, and `receipts` records the event "clock repaired". Another
-        commit makes sends to a FIFO queue possible again, if they were refused. If such a clock made or changed the
-        queue, a further commit corrects the queue's timestamps and what has expired. Running message move tasks are
-        corrected in the same way, each by a commit. Call this only while this machine's clock is right. With `dry_run`
+        A queue needs a repair if its time is ahead of the ledger's clock by more than the setting maximum_clock_skew.
+        One commit sets back the queue's time and the deadlines of its messages, and `receipts` records the event "clock repaired". Another
+        commit makes sends to a FIFO queue possible again, if they were refused. If the
+        queue was made or changed under such a clock, a further commit corrects the queue's timestamps, and the instant
+        before which its messages have expired. Running message move tasks are
+        corrected in the same way, each by a commit. Call this only while the ledger's clock is right. With `dry_run`
         nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.

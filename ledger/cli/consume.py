@@ -68,10 +68,14 @@ LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
     "limits",
     multiple=True,
     metavar="GROUP=RATE[/s|m|h][,CALLS]",
-    help="Limit a message group; * limits each other group.",
+    help="Limit a message group; * limits every group without a limit of its own.",
 )
 @click.option("--limits-folder", metavar="FOLDER", help="Share limits with the commands that name this folder.")
-@click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress).")
+@click.option(
+    "--bar/--no-bar",
+    default=None,
+    help="A progress bar (default: on a terminal, if the extra `progress` is installed).",
+)
 @as_json
 @with_root
 def consume(
@@ -106,14 +110,14 @@ def consume(
 
     The function gets a message (message.body, message.message_id, ...), or with --batch a list of messages. For a
     message it returns a dict, a dataclass, a list of them, or None. If the function raises for a message, only that
-    message fails. If the function raises alike for every message, the command ends. Python also looks for modules in
+    message fails. If it raises the same error for every message tried, the command ends. Python also looks for modules in
     the current folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back,
     and ends. The Python documentation of `Queue.consume` has the details.
 
     To write rows: --function my_module:my_function --output ./answers.
 
     Limits of message groups hold for all processes of the command together. --group-limit tenant-7=5,2 allows tenant-7
-    5 messages a second and 2 calls at once. --group-limit "*=300/m" allows each other group 300 messages a minute.
+    5 messages a second and 2 calls at once. --group-limit "*=300/m" allows every other group 300 messages a minute.
     --group-limit tenant-7=,2 limits only the calls.
 
     \b
@@ -162,7 +166,7 @@ def consume(
     except Exception as error:
         traceback.print_exception(error)
         raise click.ClickException(
-            f"{function} raises for everything alike: {type(error).__name__}: {error}. Its messages were given back"
+            f"{function} raises the same error for every message: {type(error).__name__}: {error}. The messages were given back"
         ) from None
     counts = {
         "messages": consumed.messages,

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     type=click.Choice(["fenced", "recorded"]),
     default="fenced",
     show_default=True,
-    help="How queues created from now on treat late and replaced receipts: as SQS documents, or as recorded of SQS.",
+    help="How queues created from now on treat late and replaced receipts: as the documentation of SQS says, or as SQS did when it was recorded.",
 )
-@click.option("--url", help="The beginning of queue URLs, if a proxy has another name.")
+@click.option(
+    "--url", help="The beginning of queue URLs, if clients reach the endpoint by another address, such as a proxy."
+)
 @click.option("--threads", default=36, show_default=True, help="Threads that work on the tables.")
 @click.option("--open-metrics", is_flag=True, help="Let other machines read /metrics, too.")
 @click.option(
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     default="5m",
     show_default=True,
     metavar="PERIOD",
-    help="Check so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
+    help="Check once in each PERIOD whether upkeep is due, and run it in a thread; 0 leaves upkeep to other processes.",
 )
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
 @as_json

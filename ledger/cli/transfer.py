@@ -21,7 +21,9 @@ _attempt = click.option(
     "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."
 )
 _bar = click.option(
-    "--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress)."
+    "--bar/--no-bar",
+    default=None,
+    help="A progress bar (default: on a terminal, if the extra `progress` is installed).",
 )
 
 

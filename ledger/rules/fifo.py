@@ -1,4 +1,4 @@
-"""The order of FIFO queues (F1, F2, F4), and the lanes of groups."""
+"""The order of FIFO queues, and the lanes of groups: the rules F1, F2 and F4 of docs/reference/rules.md."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
     unless you delete the message or it becomes visible." A member that is not visible holds back the members of its
-    group after it. Recorded (fifo_group_visibility_extends_with_change_message_visibility): such a member does not hold
-    back the members before it. F4: a member that is gone (deleted, moved or expired) holds back no member.
+    group after it. It does not hold back the members before it, as a recorded answer of SQS shows (the scenario
+    fifo_group_visibility_extends_with_change_message_visibility). F4: a member that is gone (deleted, moved or expired) holds back no member.
 
-    F2, recorded: groups come in the order in which they became receivable, and each group's messages come before those
+    F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come before those
     of the next group. A group became receivable when its first visible message came, or when the last hold of any of
-    its messages ended, gone messages included. The later of the two instants counts. In one millisecond, a message's
-    arrival comes before the end of a hold. Between groups with equal instants, the place of their first messages
+    its messages ended, gone messages included. The later of the two instants counts. If a message
+    of one group arrives in the millisecond in which a hold of another group ends, the first of these groups comes first. Between groups with equal instants, the place of their first messages
     decides. The holds of messages that upkeep dropped are not known.
     """
     hidden: set[str] = set()
@@ -127,7 +127,7 @@ def clock_repairs(queue: str, slot: int = 0) -> str:
 def repaired_at(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes an instant.
 
-    Of the sends before the repair (see `clock_repairs`), only those up to this instant tell the time.
+    Of the sends before the repair (see `clock_repairs`), only those up to this instant count in a search for the last send.
     """
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
@@ -138,7 +138,7 @@ def first_remembered(purged: int) -> int:
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:
-    """F1: tell whether a message that was sent at `sent_at` still makes a send with its deduplication id a duplicate.
+    """F1: tell whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at`.
 
     S2: "any messages sent with the same deduplication ID are accepted successfully but aren't delivered during the
     5-minute deduplication interval".

@@ -20,7 +20,7 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen`. If it is None, return a function that prints in an interactive process, and `log` elsewhere."""
+    """Return `chosen` if it is given. Else return a function that prints if this process is interactive, or `log` if not."""
     return chosen or (_say if is_interactive() else log)
 
 
