@@ -209,9 +209,7 @@ class Transactions:
             return None
         except (Conflict, StorageFailed) as error:
             if isinstance(error, StorageFailed):
-                log.warning(
-                    "the storage failed in %s; whether it landed is looked for in the log: %s", verb, error.cause
-                )
+                log.warning("the storage failed in %s; the log is searched for the commit: %s", verb, error.cause)
             try:
                 version = self.landed(table, metadata["operation"], since)
             except StorageFailed as blind:
@@ -295,8 +293,8 @@ class Transactions:
 
     @contextmanager
     def together(self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0) -> Iterator[list[Any]]:
-        """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `purpose` is a
-        purpose, such as "reading"."""
+        """Take the threads' turn as `group_turn` does, but no file lock. `purpose` is the table to commit to, or
+        "reading"."""
         with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses) as calls:
             if calls:
                 self.tally.together(purpose, len(calls))
@@ -308,7 +306,7 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # A commit is safe without the lock alone, which only prevents lost races. So `prefer_exclusive` waits for a
+        # If a commit may share the table, exclusivity only prevents lost races. So `prefer_exclusive` waits for a
         # bounded time.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
