@@ -233,8 +233,8 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _describe_contents(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe the content of a root that lacks tables of a ledger. Other storage than a local folder and an object
-    store counts as empty."""
+    """Describe the content of a root that lacks tables of a ledger. Without `folder` and `files`, as when Spark commits
+    to other storage, the root counts as empty."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
