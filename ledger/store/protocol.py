@@ -152,8 +152,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Inside the context that `exclusively` returns, make an empty table if there is none, and widen the table's
-        columns if the rows and `columns_asked` demand it.
+        Inside the context of `exclusively`, make an empty table if there is none. Widen its columns if the rows and
+        `columns_asked` demand it.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.

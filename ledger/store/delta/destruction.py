@@ -139,8 +139,10 @@ def _require_any(root: str, existing: Sequence[str]) -> None:
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError if a table's folder is a link, or if nothing shows that the table is a ledger's: a user's own
-    table may have the name. One readable entry or checkpoint with the ledger's description is enough."""
+    """Raise LedgerError if a table's folder is a link, or if nothing shows that the table is a ledger's.
+
+    A user's own table may have the name. One readable entry or checkpoint with the ledger's description is enough.
+    """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)

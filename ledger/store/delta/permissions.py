@@ -85,8 +85,8 @@ def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
 class Permissions:
     """What keeps a shared ledger's group, or this user, from using the ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    lock, or a folder of a table, a log or the locks, that this user may not read and write. `command` mends the faults.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, faults are
+    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults.
     """
 
     faults: tuple[str, ...]
@@ -155,7 +155,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the ledger's folder, and its own files and folders in it, each with its open descriptor.
 
     A file or folder that this user may not open comes with None. Links, sockets, and files that were removed meanwhile
-    are left out. The caller changes entries by their descriptors: by a path, root could give away the target of a link
+    are left out. The caller changes entries by their descriptors. By a path, root could give away the target of a link
     that a user put in place of a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)

@@ -261,8 +261,8 @@ class Upkeep:
 
         An open segment stays while its sender may still append to it. A segment of a FIFO queue stays while
         deduplication still reads it, by the clock of any driver. A segment of a queue that is not in `queues` stays
-        unless the queue is `forgotten`. A segment also stays if it has a message of a later instant than `now`, or if
-        the log does not show the age of one of its files.
+        unless the queue is `forgotten`. A segment also stays if it has a message from after `now`, or a file whose age
+        the log does not show.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
