@@ -152,8 +152,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Inside the context that `exclusively` returns, make an empty table if there is none, and widen the table's
-        columns if the rows and `columns_asked` demand it.
+        Inside the context of `exclusively`, make an empty table if there is none. Widen its columns if the rows and
+        `columns_asked` demand it.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.
@@ -246,11 +246,9 @@ class OutputWrites(Protocol):
     def finish(
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, further_actions: Sequence[Any] = ()
     ) -> int:
-        """Delete the messages whose rows are written. Apply the actions `further_actions` to other messages in the same
-        commit.
+        """Delete the messages whose rows are written. Apply `further_actions` to other messages in the same commit.
 
-        Messages that are already deleted stay as they are. Returns how many messages the actions `further_actions`
-        changed.
+        Messages that are already deleted stay as they are. Returns how many messages `further_actions` changed.
 
         Raises:
             LeaseLost: No record of these messages has the write's id, for example after a restore. Nothing is changed.
@@ -380,7 +378,7 @@ class Action:
 
     @property
     def name(self) -> str:
-        """The users' name of the action, also in logs and commits: delete, extend or release."""
+        """The users' name of the action, also in logs and commits: delete, extend (also if postponed) or release."""
         return "delete" if self.verb is Verb.DELETE else "extend" if self.timeout else "release"
 
 
@@ -425,7 +423,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class StateCounts:
-    """How many messages are in each state, and when the oldest one that is not GONE was sent (None: all are gone)."""
+    """How many messages are in each state, and when the oldest message not GONE was sent (None: all are gone)."""
 
     by_status: Mapping[Status, int]
     oldest_sent_at: int | None
@@ -465,7 +463,7 @@ class Store(Protocol):
         """
 
     def queue(self, name: str) -> QueueRecord:
-        """Return the queue of this name. Raises QueueDoesNotExist."""
+        """Return the queue of this name. Raises QueueDoesNotExist, and LedgerTooNew for an unknown attribute value."""
 
     def queues(self) -> list[QueueRecord]:
         """Return all queues, by name."""
@@ -534,7 +532,7 @@ class Store(Protocol):
 
         At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is
         gone, or cannot take them, stay. On FIFO queues the call moves messages that a receive would take, in the
-        receive's order.
+        receive's order. Raises QueueDoesNotExist, and InvalidParameterValue if `target` cannot take the messages.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
@@ -575,13 +573,13 @@ class Store(Protocol):
         """Return the messages of a grant, oldest first.
 
         FIFO queues return them in the order of the grant, or in that of `fifo.drained` if the grant was found again.
-        Raises LedgerDamaged if a message that the grant's receipt still holds has no row any more.
+        Leaves out messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged where some of these messages of the grant (RUNS) are still held and have no row any more.
+        """Raise LedgerDamaged if one of these messages of the grant (RUNS) is still held and has no row any more.
 
-        Call this method before the messages are acknowledged.
+        Call this method before acknowledging the messages.
         """
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
@@ -626,7 +624,7 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task in one commit if `move_task.follows` accepts it after the stored tasks. Else return False."""
+        """Store a task in one commit if `move_task.follows` accepts it after the stored ones. Return whether it did."""
 
     def change_token(self) -> object:
         """Return a value that differs after each commit to messages or their records."""

@@ -3,11 +3,11 @@
 **Words.** A *segment* is a series of messages from one writer: a task of a bulk send, or a process that appends its
 small sends. A message's id is `(segment, seq)`, and `seq` is its *ordinal*: its place in the segment. Every segment is
 sent to a *lane* of its queue. Every lane is a partition of the table `visibility`: the unit in which commits conflict.
-A *run* is `(segment, first_seq, last_seq)`: neighbouring messages of one segment, with both ends. A message's *record*
-is a `Record` of `rules.state`. A row of `visibility` has a run, or a *set* (only some messages of a run), and the one
-record of all these messages. A message without a row was never received. No row has a state such as "in flight" or
-"visible". A message's state is computed from its record, when it was sent, when its delay ends, the queue's retention,
-and the time.
+A *run* is `(segment, first_seq, last_seq)`: neighbouring messages of one segment, both ends included. A message's
+*record* is a `Record` of `rules.state`. A row of `visibility` has a run, or a *set* (only some messages of a run), and
+the one record of all these messages. A message without a row was never received. No row has a state such as "in flight"
+or "visible". The store computes a message's state from its record, its times of sending and of delay, the queue's
+retention, and the time.
 
 A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
 is the time of the lane's last commit. In memory a record is a *code*, a small number that equal records share. All
@@ -24,17 +24,16 @@ edits include the head row of each lane that they change.
    tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most other verbs on
    messages are at most one commit to `visibility`. Each of these verbs takes effect completely or not at all. Some
    verbs take more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility` again. The
-   purge of a FIFO queue may also commit to `messages`. A verb that fences a write in doubt also commits to the output
-   table.
+   deletion of a queue commits to `queues` between two commits to `visibility`. The purge of a FIFO queue may also
+   commit to `messages`. A verb that fences a write in doubt also commits to the output table.
 2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
    loads whole lanes as of one version. In the head row of each lane that the decision changes, it adds 1 to the
    revision that it read. The second of two writers finds another revision, changes nothing, and decides again on the
    newer state. Therefore the later of two commits to a lane was decided on a state that includes the earlier commit. A
-   decision may need a lane to stay as it is, and change nothing in it. In this case its commit raises the revision of
-   that lane's head row, too (`meeting`). Quotas, purges, and receives under one attempt id need this. Outside its
-   lanes, a decision relies only on data that never changes (a sent message) or may change without harm. While the lanes
-   are read, somebody may delete a queue to which messages move. So after this read, the decision checks that this queue
-   still exists.
+   decision may rely on a lane that it does not change. Then its commit raises the revision of that lane's head row, too
+   (`meeting`). Quotas, purges, and receives under one attempt id need this. Outside its lanes, a decision relies only
+   on data that never changes (a sent message) or may change without harm. While the lanes are read, somebody may delete
+   a queue to which messages move. So after this read, the decision checks that this queue still exists.
 
 **An example.** Segment `s1` in lane 3 of the queue `work` has ten messages, 0 to 9. Nothing is recorded yet. At
 12:00:00 a receive takes six of them for 30 s, under receipt A. The receive writes one row and the lane's head row,

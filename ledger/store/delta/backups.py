@@ -13,8 +13,7 @@ versions of `visibility` are removed from the copy.
 **What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
 the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
 version if rows were removed.) A backup has no past versions. The manifest is written last. Until then, the file
-UNFINISHED shows that the folder is no backup yet. `Ledger.open` refuses a folder that has the manifest or UNFINISHED,
-and makes no ledger in it.
+UNFINISHED shows that the folder is no complete backup. `Ledger.open` refuses a folder that has either file.
 
 **What a restored ledger is.** Its tables have new ids, and their versions continue at the next multiple of a million.
 Therefore processes that have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version
@@ -78,9 +77,9 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
     If the function raises, it removes what it has written to the folder. If its process is killed before the backup is
-    complete, the folder stays, with the file UNFINISHED. Raises InvalidParameterValue for any other folder, and if the
-    ledger or the folder is not on a local path. Raises LedgerDamaged if damage of the ledger makes the copy fail, and
-    StorageFailed.
+    complete, the folder stays, with the file UNFINISHED. Raises InvalidParameterValue if the folder has content or lies
+    in the ledger, or if either is not on a local path. Raises LedgerDamaged if damage of the ledger makes the copy
+    fail, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -93,7 +92,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
             "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder beside it."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidParameterValue("dest", str(folder), "Must be empty, or not there", "Name a new folder.")
+        raise InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")
     taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     tables: dict[str, DeltaTable] = {}
     with translating_errors(str(root), DeltaError):
@@ -124,7 +123,7 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write and sync a backup of these versions of the tables. `made` are the folders that do not exist yet."""
+    """Write and sync a backup of these versions of the tables. `made` are the folders that this makes."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
     for name, table in tables.items():
@@ -151,9 +150,11 @@ def restore_backup(
     Returns what the backup has, and the path to which the earlier content of `root` was moved (None: there was none).
     With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
 
-    Raises InvalidParameterValue if `source` is no complete backup, or if one of the two folders is in the other.
-    Without `replace`, it is also raised if anything but an empty folder is at `root`. Raises LedgerTooNew, and
-    StorageFailed.
+    Raises:
+        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, or without
+            `replace`, anything but an empty folder is at `root`.
+        LedgerTooNew: A newer release wrote the backup.
+        StorageFailed: The storage failed.
     """
     backup, place = _local("source", source), _local("root", root)
     manifest = read_manifest(backup)
@@ -163,7 +164,7 @@ def restore_backup(
             "root",
             str(place),
             "There is something already",
-            "Name a new folder, or give replace=True (--replace), which moves aside what is there.",
+            "Name a new folder, or give replace=True (--replace), which moves the present content aside.",
         )
     if backup.is_relative_to(place) or place.is_relative_to(backup):
         raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")
@@ -211,16 +212,15 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two folders, or of a folder and a file, in one step. If the system cannot do so, change
-    nothing and return False."""
+    """Exchange the names of two folders, or of a folder and a file, in one step. On failure change nothing, and return
+    False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
 def _missing_folders(folder: Path) -> list[Path]:
-    """Return the folder and those of its parents that do not exist, the innermost first. If the folder exists, return
-    an empty list."""
+    """Return those of the folder and its parents that do not exist, the innermost first."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -229,7 +229,6 @@ def _missing_folders(folder: Path) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -257,12 +256,11 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy the newest checkpoint up to the version, and the log's entries after this checkpoint. After that, one new
-    # checkpoint replaces them.
+    # Copy the newest checkpoint up to the version, and the later entries up to it. One new checkpoint replaces them.
     numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
-    sums = [number for number in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if number <= version]
+    checkpoints = [at for at in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if at <= version]
     for number, path in numbered:
-        if max(sums, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
+        if max(checkpoints, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
             shutil.copyfile(path, dest / LOG / path.name)
     DeltaTable(str(dest), version).create_checkpoint()
     for path in sorted((dest / LOG).iterdir()):
@@ -288,11 +286,12 @@ def _newest(table: Path) -> int:
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
-    """Replace everything in a log by one checkpoint of the version `new`, and the entry of that version.
+    """Replace everything in a log by one checkpoint of the version `new`, the entry of that version, and
+    `_last_checkpoint`.
 
-    `version` is the version of the checkpoint that the log has; `new` may be the same. In the new checkpoint the table
-    has the id `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills
-    of receipts.
+    The log has one checkpoint, of `version`, which may equal `new`. In the new checkpoint the table has the id
+    `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills of
+    receipts.
     """
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))

@@ -11,7 +11,7 @@ from ledger.store.delta.model.tables import TABLES
 
 
 class DeltaRsEngine(DeltaRsTables, LedgerTables):
-    """Engine on delta-rs. Threads may share it."""
+    """Engine on delta-rs. Threads may share the engine."""
 
     def __init__(
         self,

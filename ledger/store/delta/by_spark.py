@@ -1,4 +1,4 @@
-"""The store's engine on Spark alone."""
+"""The store's engine on a Spark session, without delta-rs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SparkEngine(SparkTables, LedgerTables):
-    """Engine on a Spark session. Threads may share it."""
+    """Engine on a Spark session. Threads may share the engine."""
 
     def __init__(
         self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True, by_statement: bool = False

@@ -19,8 +19,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def ledger_metadata_in(text: str | None) -> dict[str, Any]:
-    """Return the metadata of a commit of the ledger, from the text of its userMetadata. Return an empty dict for
-    another writer's commit."""
+    """Return the metadata of a ledger's commit from its userMetadata, or an empty dict for another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}
 
@@ -31,8 +30,7 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether upkeep made a commit. A commit whose metadata has no verb, such as an engine's VACUUM, counts as
-    upkeep's."""
+    """Tell whether a commit is upkeep's. A commit without a verb, such as an engine's VACUUM, counts as upkeep's."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 
@@ -42,10 +40,10 @@ def losses_in(metadata: Mapping[str, Any]) -> int:
 
 
 def _is_ours(metadata: Mapping[str, Any]) -> bool:
-    tells_of_messages = bool(metadata.get("events"))
+    has_events = bool(metadata.get("events"))
     return (
         "operation" in metadata
         and all(isinstance(metadata[name], kind) for name, kind in _FIELD_TYPES.items() if name in metadata)
         and all(isinstance(version, int) for version in metadata.get("read", {}).values())
-        and (not tells_of_messages or {"queue", "at", "owner"} <= metadata.keys())
+        and (not has_events or {"queue", "at", "owner"} <= metadata.keys())
     )

@@ -1,8 +1,8 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
 On a local path the tables are first moved into one folder, under the locks of all tables, and then this folder is
-removed. So no process commits to a table that is being removed. If a call is stopped before it has removed the tables,
-the next call removes the rest.
+removed. Therefore no process commits to a table that is being removed. If a call is stopped before it has removed the
+tables, the next call removes the rest.
 
 On an object store the table `queues` is removed first: without it, only a process that may make missing tables opens
 the ledger. The log of a table is removed last, because the log shows that the table is a ledger's.
@@ -127,23 +127,21 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     for name in existing:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
     for name in (*existing, *BESIDE) if not dry_run else ():
-        # The log is removed last: if the call is stopped before that, the log still shows that the table is a ledger's.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
         objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
 def _require_any(root: str, existing: Sequence[str]) -> None:
-    """Raise LedgerDoesNotExist if none of a ledger's tables exists. Some may be removed already."""
+    """Raise LedgerDoesNotExist if none of a ledger's tables exists."""
     if not existing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError if nothing shows that a table is a ledger's, because a user's own table may have the name.
-    Raise it also if the table's folder is a link.
+    """Raise LedgerError if a table's folder is a link, or if nothing shows that the table is a ledger's.
 
-    One readable entry or checkpoint with the ledger's description is enough.
+    A user's own table may have the name. One readable entry or checkpoint with the ledger's description is enough.
     """
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."

@@ -57,13 +57,13 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, or None. The call reads the table, so callers ask only after a failure."""
+        """Return a table's damage, or None if none is found. This reads the table: callers ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table. This is cheaper than `version`, because it mostly loads nothing."""
+        """Return the newest versions by table. This is cheaper than `version`, because it seldom loads the log."""
 
     def generation(self) -> int:
         """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
@@ -108,8 +108,8 @@ class Tables(Protocol):
         """Commit one blind append, and return the version.
 
         Args:
-            transactions: Pairs of application id and version. Each must be the first of its application, or directly
-                follow the application's last version. Otherwise the method raises Conflict.
+            transactions: Pairs of application id and version. Each must be the application's first, or directly follow
+                its last version. Otherwise the method raises Conflict.
             ends: The ends that the writer expects of the segments of `messages` to which it appends. If a segment has
                 another end, the method raises SegmentTaken.
             generation: The generation in which the rows were decided. If this generation is over, the method raises
@@ -119,11 +119,8 @@ class Tables(Protocol):
         """
 
     def extends_segments(self) -> bool:
-        """Tell whether `append` can extend a segment. If `append` cannot, it raises SegmentTaken for any segment that
-        is not new.
-
-        The answer is what this process knows without reading the storage.
-        """
+        """Tell, without reading the storage, whether `append` can extend a segment. If not, it raises SegmentTaken for
+        every segment that is not new."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         """Commit transactions (application id, version) without rows, and return the version of the table.
@@ -244,7 +241,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine does not read or write a table any more, and what to do. Return None if it does both.
+        """Return why the engine no longer reads or writes a table, and what to do. Return None if it does both.
 
         The error TableAltered has both texts.
 
@@ -364,7 +361,7 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment: the engines' statements cannot check where it ends."""
+    """Raise SegmentTaken if an append extends a segment: a statement cannot check where a segment ends."""
     for end in ends:
         if end.last is not None:
-            raise SegmentTaken(f"nobody looks where the segment {end.segment} ends: the table was altered")
+            raise SegmentTaken(f"a statement must append here, and cannot check where the segment {end.segment} ends")

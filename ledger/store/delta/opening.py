@@ -63,7 +63,7 @@ log = logging.getLogger("ledger.opening")
 
 @dataclass(frozen=True)
 class OpenLedger:
-    """An open ledger: its store, and with Spark the part that moves DataFrames (`frames`)."""
+    """An open ledger: its store, and with a session the part that moves DataFrames (`frames`)."""
 
     store: DeltaStore
     engine: Engine
@@ -125,16 +125,15 @@ def open_tables(
     at_once = files is not None
     missing = [name for name, exists in zip(TABLES, _of_each(chosen.exists, TABLES, at_once)) if not exists]
     if missing and (read_only or not create):
-        contents = _found(missing, folder.parent if place.is_local else None, files)
+        contents = _describe_contents(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # `own_clock` is a clock that may confirm this machine's clock. The clock of a local path may be this machine's, so
-    # it does not count.
-    own_clock = storage_clock
+    # A local path's clock may be this machine's, and then cannot confirm it.
+    confirming_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
             storage_clock = probe(folder.parent / LOCKS)
         elif files is not None:
-            storage_clock = own_clock = probe_of(files)
+            storage_clock = confirming_clock = probe_of(files)
     steady = SteadyClock(clock, passing or passing_of(clock), settings.maximum_clock_skew)
     clocks = StorageClock(steady, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
@@ -161,7 +160,7 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Tables that exist are not locked, so that a process that stopped in a verb does not block the opening.
+        # Only missing tables are locked. A process that is suspended in a verb therefore does not block the opening.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
@@ -182,7 +181,7 @@ def open_tables(
     )
     if owner is None:
         renew_in_child(transactions, _renew_owner)
-    log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
+    log.info("%s opened through %s%s", root, chosen.name, ", read-only" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
     readiness = Readiness(
         chosen, folder.parent if place.is_local else None, steady, storage_clock, settings.maximum_clock_skew
@@ -190,7 +189,7 @@ def open_tables(
     used = options if by_delta_rs else None
     outputs = by_spark if by_spark is not None and not by_delta_rs else _outputs(scheme, spark, options, settings.sync)
     store = DeltaStore(chosen, transactions, settings, outputs, by_spark, sender_id, used, readiness)
-    ages = Ages(chosen, transactions, steady, settings, own_clock)
+    ages = Ages(chosen, transactions, steady, settings, confirming_clock)
     steady.explained_by = ages.explain
     return OpenLedger(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)
 
@@ -209,8 +208,8 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
-    """Return a call's answer for each table. With `at_once`, the calls for several tables are made at the same time: on
-    an object store each takes several requests, one after the other."""
+    """Return a call's answer for each table. With `at_once`, make the calls at the same time: on an object store each
+    takes several requests."""
     names = list(tables)
     return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
 
@@ -233,9 +232,9 @@ def _create(engine: Engine, table: str) -> None:
             raise
 
 
-def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe what exists at a root that lacks some tables of a ledger: in a folder of this machine, or on an object
-    store."""
+def _describe_contents(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
+    """Describe the content of a root that lacks tables of a ledger. Without `folder` and `files`, as when Spark commits
+    to other storage, the root counts as empty."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -250,9 +249,7 @@ def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | Non
 def _options(user_options: Mapping[str, str]) -> dict[str, str]:
     hadoop = of_hadoop(user_options)
     if hadoop:
-        raise InvalidParameterValue(
-            "storage_options", hadoop[0], "Is an option of Hadoop's, and not delta-rs's", hadoop[1]
-        )
+        raise InvalidParameterValue("storage_options", hadoop[0], "Is an option of Hadoop, not of delta-rs", hadoop[1])
     return with_defaults(user_options, DEFAULT_OPTIONS)
 
 
@@ -270,8 +267,7 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
     unknown_names = unknown_options(place.text, user_options) if place.scheme in S3 else []
     if unknown_names:
         log.warning(
-            "Of the storage_options neither delta-rs nor the ledger knows %s, which may be mistyped: %s is read and "
-            "written without",
+            "Neither delta-rs nor the ledger knows the storage_options %s (mistyped?). %s is opened without them",
             ", ".join(unknown_names),
             root,
         )
@@ -343,8 +339,7 @@ def _engine(
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function that returns a session's options for a bucket of S3. Return None if there is no session with a
-    JVM."""
+    """Return a function from a bucket of S3 to a session's options for it, or None without a session with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -362,7 +357,7 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
 def _by_spark(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
 ) -> SparkOutputTables | None:
-    """Return the output tables as a user's session reaches them, if there is a session with a JVM."""
+    """Return the output tables as a user's session reaches them, or None without a session with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.output_tables.tables_of_spark import SparkOutputTables

@@ -27,12 +27,13 @@ _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The advice for a user who can read a ledger and not write it.
-LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
+LOOK_ONLY = "A user who may only read opens the ledger by Ledger.open(root, read_only=True)."
 
 
 @dataclass(frozen=True)
 class SharedLedger:
-    """The result of `Ledger.share`: the root, the group, and how many folders and files are shared.
+    """The result of `Ledger.share`: the root, the group, whether everyone may read, and how many folders and files are
+    shared.
 
     `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. The
     value is False if the file system has no ACLs, or the system is not Linux.
@@ -75,18 +76,17 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 
 def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
-    cause = f"{_told(entry)}: only its owner, who is in the group {group}, and root may share it"
-    advice = f"Call it again as {_user(entry.owner)} or as root; what is shared already stays so."
+    cause = f"{_describe(entry)}: only root, or its owner as a member of the group {group}, may share it"
+    advice = f"Call it again as {_user(entry.owner)} or as root. Files that are shared already stay shared."
     return StorageFailed(entry.path, cause).advised(advice)
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """The permissions that keep others, or this user, from using a ledger.
+    """What keeps a shared ledger's group, or this user, from using the ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, a fault is a
-    lock, or a folder of a table, a log or the locks, that this user may not read and write. `command` says how to mend
-    the faults.
+    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, faults are
+    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults.
     """
 
     faults: tuple[str, ...]
@@ -95,7 +95,7 @@ class Permissions:
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return the permissions of a ledger, or None if `root` is not a local path, is a link, or does not exist."""
+    """Return a ledger's Permissions, or None if `root` is not a local path, is a link, or does not exist."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -103,9 +103,9 @@ def look_over(root: str) -> Permissions | None:
         return None
     if is_shared(about):
         wrong = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
-        faults = [f"{_told(entry)} {why}" for entry, why in wrong if why is not None]
+        faults = [f"{_describe(entry)} {why}" for entry, why in wrong if why is not None]
     else:
-        faults = [f"{_told(entry)} is not writable for {_user(os.getuid())}" for entry in _refused(folder)]
+        faults = [f"{_describe(entry)} is not writable for {_user(os.getuid())}" for entry in _refused(folder)]
     return Permissions(tuple(faults), is_shared(about), _command(folder, about))
 
 
@@ -119,7 +119,7 @@ def require_writable(root: Path) -> None:
     ledger."""
     for entry in _refused(root):
         about = _entry(root)
-        cause = f"{_told(entry)}: {_user(os.getuid())} may not write there"
+        cause = f"{_describe(entry)}: {_user(os.getuid())} may not write there"
         advice = "" if about is None else f"To give it to a group: {_command(root, about)}."
         raise StorageFailed(entry.path, cause).advised(f"{advice} {LOOK_ONLY}".strip())
 
@@ -137,7 +137,8 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """Yield the ledger's folder, and all files and folders of the ledger in it, without links."""
+    """Yield the ledger's folder, and its own files and folders in it, without links and folders that this user may not
+    open."""
     about = _entry(root)
     if about is not None:
         yield about
@@ -151,7 +152,7 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """Yield the entries that `_entries` yields, each with its open descriptor.
+    """Yield the ledger's folder, and its own files and folders in it, each with its open descriptor.
 
     A file or folder that this user may not open comes with None. Links, sockets, and files that were removed meanwhile
     are left out. The caller changes entries by their descriptors. By a path, root could give away the target of a link
@@ -217,8 +218,7 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 
 def _set_default_acl(folder: int, *, everyone: bool) -> bool:
-    """Share later files in an open folder by a default ACL. Return False if the file system or the operating system has
-    none."""
+    """Share later files in an open folder by a default ACL. Return False if the system has no ACLs."""
     try:
         os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
     except AttributeError:
@@ -253,7 +253,7 @@ def _group_number(group: str) -> int:
         raise InvalidParameterValue("group", group, "There is no such group", fix) from None
 
 
-def _told(entry: LocalEntry) -> str:
+def _describe(entry: LocalEntry) -> str:
     """Describe a file or folder and its owner."""
     return f"{entry.path} ({_user(entry.owner)}:{_group(entry.group)}, {stat.filemode(entry.mode)})"
 

@@ -11,23 +11,23 @@ from ledger.delta_log.spark_sessions import has_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The property of a thread that describes its jobs in the UI.
+#: The thread-local property of Spark that describes a thread's jobs in the UI.
 DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
-    """Mark the Spark jobs of the context by tags, and by a description that is put after the user's own description.
+    """Mark the Spark jobs of the context by tags, and by a description after the user's own description.
 
-    The tags are `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`. The tags are set on the session and
-    on the Spark context, because a job within another job loses the session's tags. With Spark Connect there are only
-    the session's tags, and no description.
+    The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. The session and the
+    Spark context get the tags, because a job within another job loses the session's tags. On Spark Connect only the
+    session gets tags, and jobs get no description.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
-    named = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
-    tags = named - spark.getTags()
+    all_tags = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
+    tags = all_tags - spark.getTags()
     context: Any = spark.sparkContext if has_jvm(spark) else None
-    of_context: set[str] = named - set(context.getJobTags()) if context else set()
+    of_context: set[str] = all_tags - set(context.getJobTags()) if context else set()
     before: Any = context and context.getLocalProperty(DESCRIPTION)
     if context:
         of_queue, of_receipt = f" on {queue}" if queue else "", f", receipt {receipt_id}" if receipt_id else ""
@@ -49,5 +49,5 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
 
 
 def jobs_of_commit(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Return the context that marks the Spark jobs of a commit, by the metadata of the commit."""
+    """Return the context that marks the Spark jobs of a commit by its metadata. No verb means upkeep."""
     return named_jobs(spark, metadata.get("verb", "upkeep"), metadata.get("queue"))

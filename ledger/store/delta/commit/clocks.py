@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.opening")
 #: After this many seconds, a newer reading that agrees replaces the reading with which others are compared.
 RENEWED = 10.0
-#: Less time than this, in seconds, passes between two readings in a row, unless the process is stopped between them.
+#: Two readings in a row take less than this many seconds, unless the process is suspended between them.
 AT_ONCE = 0.1
 
 
@@ -56,7 +56,7 @@ class SteadyClock:
     Args:
         clock: the wall clock.
         passing: the uptime, or another number of seconds that only grows.
-        maximum_skew: a smaller change than this, in seconds, is no step.
+        maximum_skew: a change of at most this many seconds is no step.
     """
 
     def __init__(self, clock: Clock, passing: Passing, maximum_skew: float) -> None:
@@ -83,7 +83,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have been stopped between the reading of the elapsed time and the reading of the clock.
+        # The process may have been suspended between the readings of the elapsed time and of the clock.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -130,7 +130,7 @@ class StorageClock:
             return
         before = self._clock()
         stored = self._storage()
-        # The storage read its clock between these two readings, however long that took.
+        # The storage read its clock between these two readings, however long its answer took.
         nearest = min(max(stored, before), self._clock())
         self._due = None
         half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
@@ -156,7 +156,7 @@ def probe_of(files: ObjectStore) -> Clock:
 def probe(folder: Path) -> Clock:
     """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
 
-    On a disk of this machine this is the machine's own clock. On a shared file system (NFS) it is the server's clock.
+    A disk of this machine has the machine's own clock. A shared file system (NFS) has the server's clock.
     Other storage, to which only Spark commits, has no probe. For such storage, pass a `storage_clock` of your own to
     Ledger.open, or set the drivers' clocks by a time server.
     """

@@ -5,12 +5,11 @@ A writer that cannot detect conflicts, such as Spark, has the table alone (`excl
 prefers to have it alone (`prefer_exclusive`).
 
 A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
-A stopped process may hold the gate, or share the table, for ever. Therefore the waits at the gate, and the gate's
-holder's wait for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
+A suspended process may hold the gate, or share the table, for ever. Therefore waits at the gate, and waits of the
+gate's holder for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
 the table at once, waits at the gate are brief for the next IN_VAIN seconds. For IN_VAIN seconds after a holder of the
 gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate through its
-whole commit, and touches the gate's file again and again. The gate excludes nobody from the table: only the lock `turn`
-does.
+whole commit, and touches the gate's file again and again. Only the lock `turn` excludes writers from the table.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
 it. A child closes the files that it inherits, so a lock ends with the process that took it.
@@ -70,8 +69,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table beside other sharers, never beside a writer in `exclusive`. Wait as long as such a writer has
-        the table."""
+        """Hold the table beside other sharers, never beside a writer in `exclusive`. Wait at the gate for a bounded
+        time, and for such a writer without end."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):
@@ -95,7 +94,7 @@ class TableLock:
         """Hold the table alone, except for sharers that do not leave in time. Without the gate, share the table.
 
         `seconds` is how long to wait for sharers. After a recent wait in vain for sharers, do not wait. Newcomers wait
-        at the gate. If this holder is stopped, newcomers pass the gate and share the table with it.
+        at the gate. If this holder is suspended, or waits at the gate are brief, newcomers share the table with it.
         """
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
@@ -149,10 +148,8 @@ class TableLock:
             return held.pop_all() if has_gate and self._take_turn_alone(held, PATIENCE, until) else None
 
     def _take_turn_alone(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Take the table alone once all sharers have left. Return whether they left in time.
-
-        Raises StillLocked, see `exclusive`.
-        """
+        """Take the table alone once all sharers have left. Return whether they left in time. After a recent wait in
+        vain, return False at once. Raises StillLocked, see `exclusive`."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -193,7 +190,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Touch the gate's file again and again, so that others see that this process is not stopped."""
+    """Touch the gate's file again and again, so that others see that this process is not suspended."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 

@@ -44,8 +44,8 @@ def folders_below(
 ) -> Folders | None:
     """Return the folders below a place, or None if this process cannot list the place.
 
-    Python lists a local path. With `storage_options`, obstore lists an object store. In all other cases Spark's session
-    lists the place.
+    Python lists a local path. With `storage_options`, obstore lists an object store. A Spark session lists every other
+    place.
     """
     place = recorded(location)
     if place.is_local:
@@ -76,7 +76,7 @@ class LocalFolders:
     def has_files(self, path: str) -> bool:
         with translating_errors(self._place):
             folder = Path(self._place, path)
-            tree = os.walk(folder, onerror=_raised) if folder.exists() else ()
+            tree = os.walk(folder, onerror=_raise) if folder.exists() else ()
             return any(not _is_hidden(name) for _, _, names in tree for name in names)
 
     def remove(self, path: str) -> None:
@@ -156,6 +156,6 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _raised(error: OSError) -> None:
-    """Raise the error: a folder that cannot be listed must not count as empty."""
+def _raise(error: OSError) -> None:
+    # A folder that cannot be listed must not count as empty.
     raise error

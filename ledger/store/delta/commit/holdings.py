@@ -1,8 +1,8 @@
 """The turns and file locks that each thread holds at the moment.
 
 An interrupt (KeyboardInterrupt) may come within the code that gives a lock back, where `finally` does not help.
-Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing` function, it gives back what
-its thread has noted since the start and not forgotten. To give a lock or turn back twice does no harm.
+Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing` function, the function gives
+back what its thread noted within it and did not forget. To give a lock or turn back twice does no harm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def forget(release: Callable[[], object]) -> None:
 
 
 def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make a function give back, if an error ends it, the locks and turns that its thread has taken within it."""
+    """Make a function that an error ends give back the locks and turns that its thread took within it."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:

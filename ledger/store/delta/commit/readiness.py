@@ -26,7 +26,7 @@ INTERVAL_SECONDS = 10.0
 
 
 class Readiness:
-    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share it.
+    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share a Readiness.
 
     Args:
         engine: The engine of the ledger's tables.
@@ -55,11 +55,11 @@ class Readiness:
         and removes it again.
 
         Raises:
-            StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file. A
-                file is tried only when the storage's clock is read.
+            StorageFailed: A table cannot be read, or the disk has fewer than `free_bytes` free for this user, no free
+                inode, or takes no file. A file is tried only when the storage's clock is read.
             TableAltered: The engine no longer reads or writes one of the tables.
-            ClocksDisagree: This process's clock made a step, or the storage's clock is too far from it. Raised also if
-                the newest commit to `visibility` is too far ahead of this process's clock.
+            ClocksDisagree: This process's clock made a step, is too far from the storage's clock, or is too far behind
+                the newest commit to `visibility`.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)

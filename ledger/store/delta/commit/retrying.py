@@ -1,6 +1,6 @@
 """Retries after lost commits: how often, with which pauses, and the final error.
 
-`Tally` counts the outcomes of this process's transactions, for monitoring. Its counts only grow.
+`Tally` counts the outcomes of one open ledger's commits, for monitoring. Its counts only grow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ledger.runtime.forks import renew_in_child
 
 
 class Tally:
-    """Counts commits that landed or lost, by verb.
+    """Counts commits that landed or lost, by verb, and turns, by purpose and by how many calls went together.
 
-    Also counts turns, by purpose and by how many calls went together in the turn. Threads may share a Tally.
+    Threads may share a Tally.
     """
 
     def __init__(self) -> None:

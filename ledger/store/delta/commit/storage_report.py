@@ -50,11 +50,16 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
         cause = error.cause if isinstance(error, StorageFailed) else str(error)
         yield "FAIL", "credentials", f"{place} cannot be read and written: {cause}", KEYS
         return
-    ahead = f"the storage's is {abs(seconds_apart):.1f} s {'ahead' if seconds_apart > 0 else 'behind'}"
+    difference = f"the storage's is {abs(seconds_apart):.1f} s {'ahead' if seconds_apart > 0 else 'behind'}"
     if abs(seconds_apart) > 2 * RESOLUTION:
-        yield "WARN", "storage clock", ahead, "synchronise this machine's (NTP): a deadline is early or late by as much"
+        yield (
+            "WARN",
+            "storage clock",
+            difference,
+            "synchronise this machine's (NTP): a deadline is early or late by as much",
+        )
     else:
-        yield "OK", "storage clock", ahead, ""
+        yield "OK", "storage clock", difference, ""
     latency = f"{seconds_a_request * MILLISECONDS:.0f} ms a request"
     if seconds_a_request > SLOW:
         yield "WARN", "latency", latency, "a verb is some ten requests: run workers in the bucket's region"

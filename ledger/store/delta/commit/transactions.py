@@ -209,9 +209,7 @@ class Transactions:
             return None
         except (Conflict, StorageFailed) as error:
             if isinstance(error, StorageFailed):
-                log.warning(
-                    "the storage failed in %s; whether it landed is looked for in the log: %s", verb, error.cause
-                )
+                log.warning("the storage failed in %s; the log is searched for the commit: %s", verb, error.cause)
             try:
                 version = self.landed(table, metadata["operation"], since)
             except StorageFailed as blind:
@@ -297,8 +295,8 @@ class Transactions:
     def together(
         self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0, size: int = 0
     ) -> Iterator[list[Any]]:
-        """Take the threads' turn as `group_turn` does, but no file lock. If nothing is committed, `purpose` is a
-        purpose, such as "reading". The calls' sizes are together at most `size`."""
+        """Take the threads' turn as `group_turn` does, but no file lock. `purpose` is the table to commit to, or
+        "reading". The calls' sizes are together at most `size`."""
         with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses, size) as calls:
             if calls:
                 self.tally.together(purpose, len(calls))
@@ -310,7 +308,7 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # A commit is safe without the lock alone, which only prevents lost races. So `prefer_exclusive` waits for a
+        # If a commit may share the table, exclusivity only prevents lost races. So `prefer_exclusive` waits for a
         # bounded time.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield

@@ -52,12 +52,12 @@ class _Place:
     """One thread's place in the line at a key.
 
     `lock` is released when the thread's turn comes, or when the turn of a thread that took its call along is over.
-    `wish` is the thread's call (None: nobody may take it along), and `taken` says whether another thread took it along.
+    `call` is the thread's own (None: nobody may take it along), and `taken` says whether another thread took it along.
     `company` has the places whose calls this thread takes along.
     """
 
-    def __init__(self, key: Hashable, wish: PendingCall[Any] | None) -> None:
-        self.key, self.wish, self.taken, self.lock = key, wish, False, threading.Lock()
+    def __init__(self, key: Hashable, call: PendingCall[Any] | None) -> None:
+        self.key, self.call, self.taken, self.lock = key, call, False, threading.Lock()
         self.line, self.company = deque[_Place](), list[_Place]()
         self.lock.acquire()
 
@@ -129,20 +129,20 @@ class Turns:
             if not me.taken:
                 self._mine.place = me
                 self._take_along(me, most, most_size)
-            yield [] if me.taken else [call, *(place.wish for place in me.company)]
+            yield [] if me.taken else [call, *(place.call for place in me.company)]
         finally:
             end()
             forget(end)
 
     def _take_along(self, me: _Place, most: int, most_size: int) -> None:
-        if me.wish is None or not most:
+        if me.call is None or not most:
             return
-        size = me.wish.size
+        size = me.call.size
         with self._guard:
             waiting = [
-                (place, place.wish.size)
+                (place, place.call.size)
                 for place in me.line
-                if place is not me and place.wish and place.wish.kind == me.wish.kind
+                if place is not me and place.call and place.call.kind == me.call.kind
             ]
             for place, more in waiting[:most]:
                 size += more

@@ -1,7 +1,6 @@
 """Actions on received messages: delete, extend and release.
 
 The actions of a call are committed as one MERGE over the lanes that the actions name, and sometimes lane 0 (`meeting`).
-In this module a `wish` is an action with its effect (`_ActionEffect`).
 """
 
 from __future__ import annotations
@@ -97,40 +96,40 @@ class Applier:
         return Joint(decision, decided.answers, decided.parts)
 
     def _decide(self, asked: Sequence[_ActionsCall], loaded: Loaded) -> _Decided:
-        events, wishes = Events(), _wishes(self._tables, loaded, asked)
-        replacement, contradicted = laid_together([wish.change for wish in wishes])
-        done = [wish.change.parted(contradicted)[1] if len(contradicted) else wish.change for wish in wishes]
-        outcomes = self._outcomes(loaded.lanes, wishes, contradicted)
-        for wish, change in zip(wishes, done):
-            for reason, changed in _by_reason(wish, change):
-                action = wish.action if reason == wish.action.reason else replace(wish.action, reason=reason)
+        events, effects = Events(), _effects(self._tables, loaded, asked)
+        replacement, contradicted = laid_together([effect.change for effect in effects])
+        done = [effect.change.parted(contradicted)[1] if len(contradicted) else effect.change for effect in effects]
+        outcomes = self._outcomes(loaded.lanes, effects, contradicted)
+        for effect, change in zip(effects, done):
+            for reason, changed in _by_reason(effect, change):
+                action = effect.action if reason == effect.action.reason else replace(effect.action, reason=reason)
                 events.applied(action, loaded.lanes, changed)
         calls = [slice(*ends) for ends in pairwise(accumulate((len(one.actions) for one in asked), initial=0))]
         answers = [_always(outcomes[call]) for call in calls]
         parts = [_together(done[call]) for call in calls]
         return _Decided(
-            replacement, events, answers, parts, len(asked) > 1 and _may_overlap([wishes[m] for m in calls])
+            replacement, events, answers, parts, len(asked) > 1 and _may_overlap([effects[m] for m in calls])
         )
 
-    def _outcomes(self, lanes: Lanes, wishes: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
+    def _outcomes(self, lanes: Lanes, effects: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
         """Return OUTCOME_RUNS for each action.
 
         `contradicted` are the messages for which two actions would make different records (M2).
         """
         runs, numbers = list[Runs](), list[np.ndarray]()
-        for wish in wishes:
-            named, refused = wish.pieces.coded(wish.pieces.code), None
+        for effect in effects:
+            named, refused = effect.pieces.coded(effect.pieces.code), None
             if len(contradicted):
-                pieces = wish.change.parted(contradicted)[0].cut(named.first, named.last)
+                pieces = effect.change.parted(contradicted)[0].cut(named.first, named.last)
                 named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
             # Look outcomes up by number, in one step for all runs.
-            number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
+            number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in effect.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
                 # A message without a record was never received, or upkeep dropped its segment.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
-                gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
+                gone = Outcome.SETTLED if effect.action.whole_claim else Outcome.ALREADY_DELETED
                 number[unknown & dropped] = OUTCOMES.index(gone)
             if refused is not None:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
@@ -157,7 +156,7 @@ class _Decided:
     meets: bool
 
 
-def _wishes(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
+def _effects(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
     """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
     # Look up the records of all actions in one step, which is faster.
@@ -211,13 +210,13 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
     }
 
 
-def _by_reason(wish: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
+def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
     """Yield the runs that an action changed (`done`), by the reason that the table `receipts` gets for them."""
-    for reason in dict.fromkeys(wish.reason_of.values()):
-        codes = [code for code, one in wish.reason_of.items() if one == reason]
+    for reason in dict.fromkeys(effect.reason_of.values()):
+        codes = [code for code, one in effect.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
-    others = done.where(~np.isin(done.code, list(wish.reason_of))) if wish.reason_of else done
-    yield wish.action.reason, others
+    others = done.where(~np.isin(done.code, list(effect.reason_of))) if effect.reason_of else done
+    yield effect.action.reason, others
 
 
 def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
@@ -229,9 +228,9 @@ def _together(changes: Sequence[Runs]) -> Runs:
     return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
 
 
-def _may_overlap(wishes: Sequence[Sequence[_ActionEffect]]) -> bool:
+def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
     """Tell whether two calls may name one message. The answer is also True if one call names a message twice."""
-    places = Runs.concatenated([wish.pieces.coded(0) for call_wishes in wishes for wish in call_wishes])
+    places = Runs.concatenated([effect.pieces.coded(0) for call_effects in effects for effect in call_effects])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
     return bool((first[1:] <= furthest[:-1]).any())

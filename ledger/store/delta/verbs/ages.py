@@ -123,7 +123,7 @@ class Ages:
         if instants.contradicts((at for at in since if at is not None), mark.at, self._skew):
             return self._mark_and_refuse(now, "a commit that came after the mark is from before it")
         if elapsed < self._wait:
-            log.info("what is to be dropped for its age is marked; a round after %d ms more may drop it", self._wait)
+            log.info("messages may be dropped for their age by a round at least %d ms after the mark", self._wait)
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
@@ -158,7 +158,7 @@ class Ages:
             return None
 
     def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:
-        log.info("nothing is dropped for its age in this round, but marked for a later one: %s", why)
+        log.info("this round drops nothing for its age, and makes a mark for a later round: %s", why)
         self._mark(now)
         return UNCONFIRMED
 

@@ -21,9 +21,9 @@ from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
-#: The first part has FIRST_PART_MESSAGES. A later part is sized, by the part before it, to about PART_BYTES characters
-#: of bodies. A later part has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
-FIRST_PART_MESSAGES, PART_BYTES, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
+#: The first part has FIRST_PART_MESSAGES. The part before it sizes a later part to bodies of about PART_CHARACTERS. A
+#: later part has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
+FIRST_PART_MESSAGES, PART_CHARACTERS, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
@@ -104,7 +104,7 @@ class QueueContents:
             size = sum(len(message.body) for message in messages)
             first, size_of_part = (
                 first + size_of_part,
-                min(max(size_of_part * PART_BYTES // max(size, 1), 1), GROWTH * size_of_part, PART_MESSAGES),
+                min(max(size_of_part * PART_CHARACTERS // max(size, 1), 1), GROWTH * size_of_part, PART_MESSAGES),
             )
             yield messages
 

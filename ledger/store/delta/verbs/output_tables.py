@@ -132,7 +132,7 @@ class OutputTables:
             raise
 
     def _engines(self, table: str) -> list[ForeignTables]:
-        """Return the engines that may commit to a table, the better one first. Raises OutputUnreadable."""
+        """Return the engines that may commit to a table, the preferred one first. Raises OutputUnreadable."""
         try:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:

@@ -140,7 +140,7 @@ class Queues:
             edits = _edits([("delete", existing, existing.revision)])
             return Plan(snapshot, Where(), edits, [], lambda version: None, now)
 
-        def close(losses: int) -> Plan[None]:
+        def count_up_lanes(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
             # A lane that was never used gets a head row, through which other verbs conflict with this commit.
@@ -150,9 +150,9 @@ class Queues:
             return Plan(snapshot, Where(queue.id, all_lanes), edits, [], lambda version: None, at)
 
         self.require(queue)
-        self._transactions.run("delete_queue", "visibility", queue.id, close)
+        self._transactions.run("delete_queue", "visibility", queue.id, count_up_lanes)
         self._transactions.run("delete_queue", "queues", queue.id, decide)
-        self._transactions.run("delete_queue", "visibility", queue.id, close)
+        self._transactions.run("delete_queue", "visibility", queue.id, count_up_lanes)
 
     def _rewrite(
         self,
@@ -258,7 +258,7 @@ def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
     columns = [
         [record.id for record in records],
         [record.name for record in records],
-        [_kept(record) for record in records],
+        [_stored_attributes(record) for record in records],
         [list(record.tags.items()) for record in records],
         instant_column(record.created_at for record in records),
         instant_column(record.modified_at for record in records),
@@ -269,7 +269,7 @@ def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
     return pa.table(columns, schema=EDITS)
 
 
-def _kept(record: QueueRecord) -> list[tuple[str, str]]:
+def _stored_attributes(record: QueueRecord) -> list[tuple[str, str]]:
     noted = {EXPIRED_BEFORE: record.expired_before, EXPIRY_NOTED_AT: record.expiry_noted_at}
     hidden = {name: str(instant) for name, instant in noted.items() if instant >= 0}
     shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}

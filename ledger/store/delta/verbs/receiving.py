@@ -50,7 +50,7 @@ from ledger.store.protocol import QueueRecord, Received, ReceiveRequest
 
 
 @dataclass(frozen=True)
-class _AskedReceives:
+class _ReceiveCall:
     """The requests of one call, and a new receipt for each."""
 
     requests: Sequence[ReceiveRequest]
@@ -81,7 +81,7 @@ class Receiver:
         Calls of other threads may share the MERGE. If no message is left for a request, the answer is None, or the
         error of an output table that keeps messages in doubt.
         """
-        call = _AskedReceives(requests, [new_receipt_id() for _ in requests])
+        call = _ReceiveCall(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
             decision, parts = self._decide(call, loaded, losses)
@@ -102,13 +102,13 @@ class Receiver:
         calls = [verb.asked for verb in verbs]
         requests = [request for one in calls for request in one.requests]
         receipts = [receipt for one in calls for receipt in one.receipts]
-        decision, parts = self._decide(_AskedReceives(requests, receipts), loaded, losses)
+        decision, parts = self._decide(_ReceiveCall(requests, receipts), loaded, losses)
         ends = accumulate((len(one.requests) for one in calls), initial=0)
         parts_by_call = [parts[first:end] for first, end in pairwise(ends)]
         recorded = [Runs.concatenated([part.runs for part in call_parts]).in_order() for call_parts in parts_by_call]
         return Joint(decision, list(map(_answer_of, parts_by_call)), recorded)
 
-    def _decide(self, asked: _AskedReceives, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
+    def _decide(self, asked: _ReceiveCall, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
         """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
@@ -116,10 +116,10 @@ class Receiver:
         # messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
-        again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
+        again = {n: _grant_again(loaded, request, undecided, events) for n, request in enumerate(requests)}
         repeated = {n: part for n, part in again.items() if part is not None}
         fresh = {n: (requests[n], asked.receipts[n]) for n in again if again[n] is None}
-        fresh_parts, buried = self._fresh(loaded, fresh, undecided, losses, events)
+        fresh_parts, buried = self._new_grants(loaded, fresh, undecided, losses, events)
         parts = [(repeated | fresh_parts)[n] for n in range(len(requests))]
         granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
         replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
@@ -129,7 +129,7 @@ class Receiver:
         meeting = _lanes_to_count_up(loaded.queue, attempts)
         return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
 
-    def _fresh(
+    def _new_grants(
         self,
         loaded: Loaded,
         requests: Mapping[int, tuple[ReceiveRequest, str]],
@@ -197,7 +197,7 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
 
 
-def _again(
+def _grant_again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
     """F3: return the claim that an earlier receive under the attempt id holds (None: it holds none).

@@ -67,8 +67,8 @@ BACKUP = (
 class LostCommit:
     """A commit that a repair takes out.
 
-    `verb` is known if the log entry is readable, and else empty. `messages` is the number of the commit's messages
-    (None: the entry does not tell it). `flaw` says what is wrong with the entry. `flaw` is empty if the entry is whole.
+    `verb` is empty if the log entry is not readable. `messages` is the number of the commit's messages (None: the entry
+    does not tell it). `flaw` says what is wrong with the entry (empty: the entry is whole).
     """
 
     version: int
@@ -119,13 +119,13 @@ class Repair:
 def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     """Repair the damaged tables of a ledger, each by itself, and return what was lost. With `dry_run`, change nothing.
 
-    Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, and LedgerError while another
-    process holds a table's lock. Raises LedgerDamaged if a table cannot be repaired: then only unreadable checkpoints
-    were moved.
+    Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, StorageFailed, and, without
+    `dry_run`, LedgerError while others hold a table's lock. Raises LedgerDamaged if a table cannot be repaired: then at
+    most unreadable checkpoints were moved.
     """
     place = here("root", root)
     if not place.is_local:
-        fix = "An object store keeps what it has answered: restore the object's version."
+        fix = "On an object store, restore an earlier version of the damaged object."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
     folder = Path(place.text)
     require_no_backup(folder)
@@ -143,7 +143,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
             # begin a read at an unreadable checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
-        planned = [_planned(name, folder / name) for name in TABLES]
+        planned = [_plan(name, folder / name) for name in TABLES]
         damaged = tuple(one for one in planned if one.commits or one.files or one.past)
         if not dry_run:
             for one in damaged:
@@ -151,7 +151,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     return Repair(str(lost), damaged, checkpoints)
 
 
-def _planned(table: str, place: Path) -> TableRepair:
+def _plan(table: str, place: Path) -> TableRepair:
     """Return what a repair of a table would change. Raises LedgerDamaged if no repair is possible."""
     files = table_files(str(place), None)
     paths = files.log_paths()
@@ -169,7 +169,7 @@ def _planned(table: str, place: Path) -> TableRepair:
         wrong = _faults_at(place, whole)
     if whole < 0:
         raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
-    commits = tuple(_lost(files, version) for version in range(whole + 1, newest + 1))
+    commits = tuple(_lost_commit(files, version) for version in range(whole + 1, newest + 1))
     rows = _rows_of(place, whole, set(wrong)) if wrong else 0
     return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None, intact))
 
@@ -205,7 +205,7 @@ def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
     return intact
 
 
-def _lost(files: Any, version: int) -> LostCommit:
+def _lost_commit(files: Any, version: int) -> LostCommit:
     content = files.read(log_file(version))
     if content is None:
         return LostCommit(version, "", None, MISSING)
@@ -234,7 +234,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
     if repair.past:
         _cut_past(repair, place, lost)
     for commit in reversed(repair.commits):
-        _replace(place, lost, log_file(commit.version), _nothing(repair.table, commit))
+        _replace(place, lost, log_file(commit.version), _entry_of_loss(repair.table, commit))
     # Move out unreadable checkpoints of versions that were cut off: `mend_checkpoints` moves none while an entry is
     # missing.
     mend_checkpoints(str(place), lost, deep=True)
@@ -244,7 +244,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
     now = time.time_ns() // 1_000_000
     loaded = pa.table(DeltaTable(str(place), version=newest).get_add_actions(flatten=True)).to_pylist()
     gone = [file for file in loaded if file["path"] in repair.files]
-    actions = [_said(repair.table, {"files": len(gone), "messages": repair.messages}, now)]
+    actions = [_repair_info(repair.table, {"files": len(gone), "messages": repair.messages}, now)]
     for file in gone:
         partition = {name: file[f"partition.{name}"] for name in TABLES[repair.table].partitions}
         actions.append(remove_action(file["path"], file["size_bytes"], partition, now))
@@ -271,18 +271,18 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
         if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
             set_aside(place, lost, path)
     for version, flaw in one.past.items():
-        _replace(place, lost, log_file(version), _nothing(one.table, LostCommit(version, "", None, flaw)))
+        _replace(place, lost, log_file(version), _entry_of_loss(one.table, LostCommit(version, "", None, flaw)))
 
 
-def _nothing(table: str, commit: LostCommit) -> bytes:
+def _entry_of_loss(table: str, commit: LostCommit) -> bytes:
     now = time.time_ns() // 1_000_000
     lost = {"lost": {"verb": commit.verb, "messages": commit.messages, "flaw": commit.flaw}}
-    return log_entry([_said(table, lost, now)])
+    return log_entry([_repair_info(table, lost, now)])
 
 
-def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
+def _repair_info(table: str, facts: Mapping[str, Any], now: int) -> dict[str, Any]:
     metadata = {"operation": secrets.token_hex(8), "verb": "repair", "queue": "", "at": now, "owner": "repair"}
-    return commit_info("REPAIR", {**metadata, "events": [], "table": table, **known}, now)
+    return commit_info("REPAIR", {**metadata, "events": [], "table": table, **facts}, now)
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:

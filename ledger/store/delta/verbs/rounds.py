@@ -206,16 +206,16 @@ class OverdueNotice:
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
         self._look, self._log_retention = look, log_retention
         self._newest: dict[str, int] = {}
-        self._asked_again_at = COMMITS_OVERDUE
-        self._is_over = False
+        self._next_look_at = COMMITS_OVERDUE
+        self._has_warned = False
 
     def committed(self, table: str, version: int, at: int) -> None:
         """Take note of a commit of this process."""
-        if self._is_over or table not in LOADED:
+        if self._has_warned or table not in LOADED:
             return
         self._newest[table] = version
         commits = sum(self._newest.values())
-        if commits < self._asked_again_at:
+        if commits < self._next_look_at:
             return
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
@@ -223,7 +223,7 @@ class OverdueNotice:
             # A failed look at upkeep's record must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
-        self._asked_again_at = commits + COMMITS_DUE
+        self._next_look_at = commits + COMMITS_DUE
         if why is not None:
-            self._is_over = True
+            self._has_warned = True
             log.warning("upkeep is overdue: %s. Run %s", why, COMMAND)

@@ -171,7 +171,7 @@ class _OneLedger:
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._tables, self._queues = opened.tables, queues
         #: The last generation in which a verb was checked.
-        self._known = -1
+        self._checked_generation = -1
 
     @contextmanager
     def of(self, queue: QueueRecord) -> Iterator[None]:
@@ -182,9 +182,9 @@ class _OneLedger:
         """
         yield
         generation = self._tables.generation()
-        if generation != self._known or not self._queues.has_read(queue, generation):
+        if generation != self._checked_generation or not self._queues.has_read(queue, generation):
             self._queues.require(queue)
-            self._known = generation
+            self._checked_generation = generation
 
 
 class _Send(PendingCall[list[StoredSend]]):
@@ -385,11 +385,11 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 
 @contextmanager
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
-    """Fail all waiting calls when the shared commit fails.
+    """Fail all waiting calls when the shared commit or read fails.
 
-    The thread that commits, whose call is the first, raises the error. If the error is a LedgerError, each other call
-    that is not done gets a copy of the error. After any other exception (say, KeyboardInterrupt) each of these calls
-    gets StorageFailed with `unknown`.
+    The thread of the first call raises the error. If the error is a LedgerError, each other call that is not done gets
+    a copy of the error. After any other exception (say, KeyboardInterrupt) these calls get StorageFailed with
+    `unknown`.
     """
     try:
         yield
@@ -398,6 +398,6 @@ def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) 
             if isinstance(error, LedgerError):
                 call.refused(copy.copy(error))
             else:
-                cause = f"the thread that committed for this one, too, ended in {type(error).__name__}: {error}"
+                cause = f"the thread that made this call's commit or read ended in {type(error).__name__}: {error}"
                 call.refused(StorageFailed(place, cause, verb, unknown=True))
         raise

@@ -85,8 +85,8 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Remove folders of bulk sends that are over, and return how many were removed. Without Spark the process may not
-    be able to list the folders, and removes none.
+    """Remove folders of bulk sends that are over, and return how many were removed. A process that cannot list the
+    folders removes none.
 
     Only folders of sends that began long ago count (see `staging.is_abandoned`). A folder of unpublished files is given
     up first, so that nobody can publish the files any more, and then removed. A published folder is removed when a
@@ -94,7 +94,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
-        log.info("what bulk sends left behind can be listed by a process with Spark only")
+        log.info("the folders of bulk sends stay: only a process with Spark can list them")
         return 0
     for folder in folders.names():
         if not staging.is_abandoned(folder, clock()):
@@ -103,7 +103,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
             # One cause may be a Spark task that still writes to the folder.
-            log.warning("%s; it is left to the next upkeep", error)
+            log.warning("%s; the folder is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
     return removed

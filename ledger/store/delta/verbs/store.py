@@ -334,7 +334,7 @@ class DeltaStore:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
         Upkeep drops a message only when it is final in every queue (see `tidying`). This method reads the records after
-        its caller looked for the rows. So upkeep did not drop a message that is held: its row was lost in another way.
+        its caller looked for the rows. Upkeep therefore cannot have dropped a held message: its row is lost.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))

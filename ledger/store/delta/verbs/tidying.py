@@ -179,7 +179,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether the queue's note of what has expired is not too far in the future."""
+        """Tell whether a right clock can have made the queue's note of what has expired."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
@@ -219,7 +219,7 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
     """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses: the next round has to make it.
 
-    The commit is tried again as it is, because it decides nothing. Raises LogReplaced.
+    Each try makes the same commit, because the commit decides nothing. Raises LogReplaced and StorageFailed.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:

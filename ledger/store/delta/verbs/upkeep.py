@@ -261,7 +261,8 @@ class Upkeep:
 
         An open segment stays while its sender may still append to it. A segment of a FIFO queue stays while
         deduplication still reads it, by the clock of any driver. A segment of a queue that is not in `queues` stays
-        unless the queue is `forgotten`. A segment also stays if the log does not show the age of one of its files.
+        unless the queue is `forgotten`. A segment also stays if it has a message from after `now`, or a file whose age
+        the log does not show.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
@@ -285,7 +286,7 @@ class Upkeep:
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Return the segments all of whose messages are final in every queue, as of one version of the records."""
+        """Return the segments whose messages are all final in every queue, as of one version of the records."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
