@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         StorageFailed,
         TableAltered,
         UnsafeStorage,
+        UnsupportedVersion,
     )
     from ledger.heartbeat import Heartbeat
     from ledger.ledger import Ledger
@@ -106,6 +107,7 @@ _HOMES = {
             "OutputNotWritten",
             "OutputUnreadable",
             "UnsafeStorage",
+            "UnsupportedVersion",
             "ClocksDisagree",
             "StorageFailed",
             "TableAltered",
@@ -171,6 +173,7 @@ __all__ = [
     "TableAltered",
     "TableHealth",
     "UnsafeStorage",
+    "UnsupportedVersion",
     "UpkeepReport",
     "Worked",
 ]

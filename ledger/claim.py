@@ -190,6 +190,8 @@ class Claim(Settling):
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
+            # Without these, the verb would take messages that this object has settled for messages that it lost.
+            same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
         return explain(self.access, verb, OF_CLAIM, call, numbered(arguments, options))

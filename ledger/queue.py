@@ -120,9 +120,11 @@ class Queue(Settling):
         id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
-        DataFrame is. If the ledger has a Spark session, the table goes through Spark. Returns a `SentTable`, whose
-        `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), structs, lists
-        of structs of key and value, or JSON objects as text. A null field of a struct is no attribute.
+        DataFrame is. If the ledger has a Spark session, the table goes through Spark. Columns are accepted or refused
+        alike with Spark and without: a column without values may have any type, and delays may be whole floats. (Rows
+        that are sent as JSON differ in a few types, see docs/reference/sending-and-outputs.md.) Returns a `SentTable`,
+        whose `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), structs,
+        lists of structs of key and value, or JSON objects as text. A null field of a struct is no attribute.
 
         **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
         have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. An entry with

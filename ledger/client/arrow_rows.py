@@ -1,7 +1,9 @@
-"""The rows of an Arrow table as entries of a send, without Spark.
+"""The columns of an Arrow table that is sent, and its rows as entries of a send without Spark.
 
-An entry is one message to send. Rules differ from those for a Spark DataFrame in this: a column of nulls may have any
-type, numbers may be whole floats, and fewer types can be written as JSON.
+An entry is one message to send. `typed_table` brings the columns to the types of their fields, for a send through Spark
+too. So both ways accept the same columns: a column without values may have any type, and numbers may be whole floats.
+(A Spark DataFrame must have the types itself.) The ways differ in the types that are written as JSON. Without Spark an
+error names the row's number, which Spark's tasks do not know.
 """
 
 from __future__ import annotations
@@ -72,27 +74,52 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     return entries
 
 
+def typed_table(table: pa.Table, queue: Mapping[str, str], body: str | None) -> pa.Table:
+    """Return the columns that a send of a table reads, each with the type of its field.
+
+    A column without values gets the type, and whole numbers, also whole floats, become int64. The column of attributes
+    keeps its type (see `attribute_columns`). If the rows are sent whole, as JSON, columns without a meaning stay.
+
+    Raises InvalidParameterValue for a table that cannot be sent, and what `require_group` raises.
+    """
+    names = table.column_names
+    require_columns(names, body)
+    if not names:
+        raise InvalidParameterValue("column", "body", "The table has no columns")
+    if _is_sent_whole(names, body):
+        columns = {name: table[name] for name in names}
+    else:
+        columns = {name: table[name] for name in names if name == COLUMN}
+        columns[body or "body"] = require_column(table, body or "body", is_text, "string")
+    for name in _meaningful(names, queue, body):
+        values = require_column(table, name, *MEANINGFUL[name])
+        columns[name] = values.cast(pa.int64()) if MEANINGFUL[name] == TYPES[Kind.NUMBER] else values
+    if is_fifo(queue):
+        require_group(names)
+    return pa.table(columns)
+
+
+def _is_sent_whole(names: Sequence[str], body: str | None) -> bool:
+    return body is None and "body" not in names
+
+
+def _meaningful(names: Sequence[str], queue: Mapping[str, str], body: str | None) -> list[str]:
+    """Return the columns of MEANINGFUL that set fields of the messages."""
+    if _is_sent_whole(names, body):
+        return [name for name in WITH_WHOLE_ROWS if name in names and is_fifo(queue)]
+    return [name for name in MEANINGFUL if name in names]
+
+
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry for a queue with these attributes, by name.
 
     `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. For a row whose
-    attributes cannot be read, yield the error. Raises InvalidParameterValue for a table that cannot be sent.
+    attributes cannot be read, yield the error. Raises what `typed_table` raises.
     """
-    fifo = is_fifo(queue)
-    require_columns(table.column_names, body)
-    attributes_of = attributes_by_row(table, body)
-    if not table.num_columns:
-        raise InvalidParameterValue("column", "body", "The table has no columns")
-    as_json = body is None and "body" not in table.column_names
-    texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
-    # If rows are sent whole, as JSON, only the columns in WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
-    columns = {
-        name: require_column(table, name, *kinds).to_pylist()
-        for name, kinds in MEANINGFUL.items()
-        if name in table.column_names and (not as_json or (fifo and name in WITH_WHOLE_ROWS))
-    }
-    if fifo:
-        require_group(table.column_names)
+    typed = typed_table(table, queue, body)
+    attributes_of = attributes_by_row(typed, body)
+    texts = _json_rows(typed) if _is_sent_whole(typed.column_names, body) else typed[body or "body"].to_pylist()
+    columns = {name: typed[name].to_pylist() for name in _meaningful(typed.column_names, queue, body)}
     for number, text in enumerate(texts):
         try:
             attributes = attributes_of(number)

@@ -12,9 +12,9 @@ In a struct, list or map, a value may also be a struct of data_type, string_valu
 full*.
 
 A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
-each other form with a value becomes this map, too, except maps that are left to Spark's code (`is_attributes`). For a
-send without Spark each row's attributes become a dict. The rule for a message of a list (`rules.message_attributes`)
-checks each row. Spark's tasks check the maps that are left to them (`bulk_rows`).
+each other form becomes this map, too, except maps that are left to Spark's code (`is_attributes`). For a send without
+Spark each row's attributes become a dict. The rule for a message of a list (`rules.message_attributes`) checks each
+row. Spark's tasks check the maps that are left to them (`bulk_rows`).
 """
 
 from __future__ import annotations
@@ -40,15 +40,23 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a type is a map from texts to texts, or to structs with the fields of an attribute in full.
+    """Tell whether a type is a map from texts to texts, or to attributes in full with the fields and types of MAP.
 
-    A send through Spark leaves such a column to Spark's code. That code refuses fields in another order, or of other
-    types.
+    A send through Spark leaves such a column to Spark's code, which takes no other type.
     """
     if not pa.types.is_map(kind) or not is_text(kind.key_type):
         return False
     item = kind.item_type
-    return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == _FIELDS)
+    if not pa.types.is_struct(item):
+        return is_text(item)
+    tests = zip(item, (is_text, is_text, _is_bytes))
+    return [field.name for field in item] == [field.name for field in _IN_FULL] and all(
+        is_right(field.type) for field, is_right in tests
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
@@ -82,16 +90,21 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map from names to attributes in full.
 
     The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, or if
-    the column is missing, has only nulls, or is left to Spark (`is_attributes`).
+    the column is missing or is left to Spark (`is_attributes`). A column without values may have any type.
 
     Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
     InvalidParameterValue, which names the row, for a value that cannot be read, and for attributes that no message may
     have.
     """
-    if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
+    if COLUMN not in table.column_names or not _counts(table.column_names, body):
         return table
-    read = _required_reader(table[COLUMN].type)
-    made = _map_array(table[COLUMN].to_pylist(), read)
+    column = table[COLUMN]
+    if is_attributes(column.type):
+        return table
+    if _has_attributes(table, body):
+        made = _map_array(column.to_pylist(), _required_reader(column.type))
+    else:
+        made = pa.nulls(table.num_rows, MAP)
     return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
 
 

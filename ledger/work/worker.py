@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ledger.claim import Claim
 from ledger.client.access import Access
@@ -18,9 +17,6 @@ from ledger.work.claim_source import STORED, ClaimSource
 from ledger.work.claim_work import ClaimWork, require_own_columns
 from ledger.work.isolation import Evidence
 from ledger.work.tasks import Work
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("ledger.work")
 #: How long a receive waits for messages, in seconds (until="once": not at all).

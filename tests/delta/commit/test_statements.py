@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 
-from ledger import Ledger, RetryLater, Settings
+from ledger import Ledger, RetryLater, Settings, Settled
 from ledger.client.explanation import OF_CLAIM, OF_QUEUE
 from ledger.delta_log import log as commits
 from ledger.delta_log.paths import DIRECT, STATEMENT
-from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
 from ledger.store.delta.model.where import Where
 
 
@@ -257,6 +257,51 @@ def test_a_verb_that_commits_nothing_says_so(open_ledger):
     queue = open_ledger().create_queue("jobs", {"ReceiveMessageWaitTimeSeconds": 20})
     shown = queue.explain("receive", 10)
     assert not shown and shown.rows is None and str(shown) == "receive commits nothing now."
+
+
+@pytest.mark.parametrize("verb", ["extend", "release", "delete", "settle"])
+@pytest.mark.parametrize("ends", ["claim", "handles"])
+def test_of_what_the_claim_has_settled_itself_the_verbs_commit_nothing_and_are_explained_so(
+    open_ledger, caplog, ends, verb
+):
+    queue = open_ledger().create_queue("jobs")
+    queue.send(["a", "b"])
+    claim = queue.receive(2)
+    handles = [message.receipt_handle for message in claim]
+    assert claim.delete().messages == 2 if ends == "claim" else all(queue.delete(handles))
+    caplog.clear()
+    arguments = {"delete": handles} if verb == "settle" else {}
+    for _ in range(2):
+        assert str(claim.explain(verb, **arguments)) == f"{verb} commits nothing now."
+    assert not caplog.records
+    done = getattr(claim, verb)(**arguments)
+    assert done == Settled(0, 0) if verb != "settle" else all(done)
+
+
+def test_what_is_explained_of_a_claim_leaves_the_claim_as_it_was(open_ledger, clock):
+    queue = open_ledger().create_queue("jobs")
+    queue.send(["a", "b"])
+    claim = queue.receive(2, 60)
+    first, _ = [message.receipt_handle for message in claim]
+    assert all(claim.settle(delete=[first]))
+    deadline = claim.deadline
+    for verb, options in (
+        ("extend", {"visibility_timeout": 600}),
+        ("release", {}),
+        ("delete", {}),
+        ("settle", {"release": [first]}),
+    ):
+        claim.explain(verb, **options)
+        assert (claim.held, claim.deadline) == (1, deadline), verb
+        claim.check()
+    clock.advance(61)
+    assert queue.receive(2, 60).count == 1
+    with pytest.raises(LeaseLost):
+        claim.explain("extend", 600)
+    assert claim.held == 1, "the explanation found the claim lost, and no verb has"
+    with pytest.raises(LeaseLost):
+        claim.extend(600)
+    assert claim.held == 0
 
 
 def test_what_is_explained_of_many_rows_shows_some(open_ledger):

@@ -13,7 +13,6 @@ import pyarrow as pa
 from ledger.delta_log.spark_sessions import arrow_frame
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
-from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_send import BulkSender
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 #: Matches Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not
 #: match.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
-#: The columns of a DataFrame of messages that a sender may give (GIVEN) and whose type is not text.
-NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
 
 class Frames:
@@ -119,11 +116,9 @@ class Frames:
     def of(self, table: pa.Table) -> DataFrame:
         """Return a user's Arrow table as a DataFrame.
 
-        A column of Arrow's type null becomes a column of texts. If its name asks for another type (NO_TEXT), it is left
-        out.
+        A column of Arrow's type null becomes a column of texts.
         """
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
-        table = table.drop_columns([name for name in empty if name in NO_TEXT])
         typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
         try:
             return arrow_frame(self._spark, pa.table(typed))
