@@ -1,21 +1,11 @@
 """MaximumStoredBytes: how many bytes a queue's messages may take, whoever sends, and however large a send is."""
 
-import base64
-import random
-
 import pyarrow as pa
 import pytest
 
 from ledger import Ledger
 from ledger.errors import InvalidAttributeValue, OverLimit
-
-KILO = 1_000
-
-
-def texts(count, size=10 * KILO):
-    """Some bodies of a size that compression makes no smaller than three quarters."""
-    numbers = random.Random(count)
-    return [base64.b64encode(numbers.randbytes(size * 3 // 4)).decode() for _ in range(count)]
+from tests.bodies import KILO, texts
 
 
 @pytest.mark.spark_too

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, OverLimit
-from tests.conformance.test_maximum_stored_bytes import KILO, texts
+from tests.bodies import KILO, texts
 from tests.simulation.engine import RULES
 from tests.simulation.log import Storage
 from tests.simulation.worlds import open_ledger as open_simulated
