@@ -209,7 +209,7 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """A limit is reached: messages in flight (Q2), the queue's MaximumMessages, or the actions of one permission."""
+    """A limit is reached: messages in flight (Q2), a bound of the queue, or the actions of one permission."""
 
     code = "OverLimit"
 

@@ -156,7 +156,7 @@ class Queue(Settling):
                 queue. Or the DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that SQS does not allow (M1).
-            OverLimit: The queue would have more messages than its MaximumMessages. Nothing was sent.
+            OverLimit: The send would pass the MaximumMessages or MaximumStoredBytes of the queue. Nothing was sent.
         """
         common = {
             "delay_seconds": delay_seconds,
@@ -524,7 +524,8 @@ class Queue(Settling):
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
                 over the target's MaximumMessageSize. The parts before this message's part are copied, and the same call
                 continues after them.
-            OverLimit: The target would have more messages than its MaximumMessages. The parts before are copied.
+            OverLimit: The copy would pass the MaximumMessages or MaximumStoredBytes of the target. The parts before are
+                copied.
             QueueDoesNotExist: A queue is gone.
         """
         if not isinstance(target, Queue):

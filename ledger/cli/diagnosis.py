@@ -10,6 +10,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.rules.limits import LEAST_FREE_BYTES
@@ -151,16 +152,19 @@ def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
     """Yield the findings one by one. Put the health of the ledger's tables into `facts`, if they can be read."""
-    ledger_exists = False
+    ledger_exists = denied = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
-        yield finding
+        told = _access(root, finding) if root and ledger_exists and finding.subject == "files" else (finding,)
+        for one in told:
+            denied = denied or (finding.subject == "files" and one.outcome == "FAIL")
+            yield one
     reached = True
     for finding in _object_store(root):
         reached = reached and finding.outcome != "FAIL"
         yield finding
     if root is not None and reached and (ledger_exists or "://" in root):
-        yield from _ledger(root, settings, facts, deep)
+        yield from _ledger(root, settings, facts, deep, is_told=denied)
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
@@ -178,14 +182,17 @@ def _object_store(root: str | None) -> Iterator[Finding]:
     yield from (Finding(*found) for found in report(place))
 
 
-def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) -> Iterator[Finding]:
-    """Yield findings about the ledger's tables, or about why the tables cannot be read."""
+def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool, *, is_told: bool) -> Iterator[Finding]:
+    """Yield findings about the ledger's tables, or about why the tables cannot be read.
+
+    `is_told`: an earlier finding names files that this user may not use. If such a file is why the tables cannot be
+    read, the cause is not told again.
+    """
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
-    from ledger.runtime.causes import explain
+    from ledger.runtime.causes import explain, is_denied
     from ledger.runtime.checks import Finding
     from ledger.runtime.storage import local_path
 
-    yield from _permissions(root)
     try:
         from ledger.ledger import Ledger
         from ledger.settings import Settings
@@ -204,7 +211,7 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) 
         cause = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
         if cause is None:
             yield Finding("FAIL", "tables", error.message, error.advice or "see above")
-        else:
+        elif not (is_told and is_denied(error)):
             yield Finding("FAIL", "tables", f"cannot be read: {cause[0]}", cause[1])
     except Exception as error:
         yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
@@ -213,9 +220,15 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool) 
         yield from _judged(health)
 
 
-def _permissions(root: str) -> Iterator[Finding]:
-    """Yield a finding if file permissions on a local path keep users out who should read or write there."""
+def _access(root: str, files: Finding) -> Iterator[Finding]:
+    """Yield what file permissions on a local path keep from this user (`files`), and from others who should read or
+    write there. One cause is told once.
+
+    In a ledger that is not shared, the second finding could only repeat what `files` names. In a shared ledger it
+    replaces `files` if it names all that `files` is about.
+    """
     from ledger.errors import LedgerError
+    from ledger.runtime.causes import unusable_paths
     from ledger.runtime.checks import Finding
 
     try:
@@ -224,17 +237,23 @@ def _permissions(root: str) -> Iterator[Finding]:
         permissions = look_over(root)
     except (ImportError, LedgerError):
         # `_ledger` yields a finding about the same cause.
-        return
+        permissions = None
     if permissions is None or not permissions.faults:
+        yield files
+        return
+    is_shared = permissions.is_shared
+    if not (is_shared and files.outcome == "FAIL" and unusable_paths(Path(root)) <= permissions.paths):
+        yield files
+    if not is_shared and files.outcome != "OK":
         return
     more = f"; and {len(permissions.faults) - MOST_NAMED:,} more" if len(permissions.faults) > MOST_NAMED else ""
     named = "; ".join(permissions.faults[:MOST_NAMED])
     advice = (
         permissions.command
-        if permissions.is_shared
+        if is_shared
         else f"users who only read need no more; for users who write: {permissions.command}"
     )
-    yield Finding("FAIL" if permissions.is_shared else "WARN", "permissions", f"{named}{more}", advice)
+    yield Finding("FAIL" if is_shared else "WARN", "permissions", f"{named}{more}", advice)
 
 
 def _judged(health: Health) -> Iterator[Finding]:

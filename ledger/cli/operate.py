@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -58,9 +59,10 @@ def upkeep(
 
         done = Upkeeper(open_ledger(root, settings), 1.0, vacuum=not no_vacuum).run_if_due()
         if done is not None:
-            _print(done, json)
-        elif not json:
-            click.echo("No round is due, or another process is at one.")
+            _print(done, json, {"ran": True})
+        else:
+            idle = "No round is due, or another process is at one."
+            report(json, {"ran": False, "reason": idle}, idle)
     else:
         steps = ProgressLine(every=0)
         try:
@@ -70,10 +72,10 @@ def upkeep(
         _print(done, json)
 
 
-def _print(done: UpkeepReport, json: bool) -> None:
+def _print(done: UpkeepReport, json: bool, more: Mapping[str, bool] = MappingProxyType({})) -> None:
     did = dataclasses.asdict(done)
     if json:
-        print_json(did)
+        print_json({**more, **did})
     else:
         print_table([{"did": name.replace("_", " "), "how many": count} for name, count in did.items()], "")
 
@@ -110,11 +112,18 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
     Example:
       ledger backup tuesday
     """
+    _require_folder("DEST", dest)
     copied = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
     if json:
         print_json(dataclasses.asdict(copied))
     else:
         click.echo(f"{copied.files} files, {copied.bytes} bytes, as of {copied.taken_at}")
+
+
+def _require_folder(name: str, path: str) -> None:
+    """Raise click.UsageError for `-`: a backup and a ledger are folders, and no streams."""
+    if path == "-":
+        raise click.UsageError(f"{name} is -, and it is a folder, no stream: name a folder (./- for one of that name).")
 
 
 @click.command("restore-backup", short_help="Make a ledger from a backup.")
@@ -134,6 +143,8 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """
     from ledger.ledger import Ledger
 
+    _require_folder("SOURCE", source)
+    _require_folder("ROOT", place)
     aside = Ledger.restore_backup(source, place, replace=replace, report=lambda step: click.echo(step, err=True))
     if json:
         print_json({"root": place, "moved_aside": None if aside is None else str(aside)})

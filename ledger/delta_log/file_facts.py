@@ -20,6 +20,8 @@ from ledger.delta_log.values import milliseconds
 _PATH = pa.field("path", pa.string())
 #: By their name in delta-rs's listing: the name of statistics in a line of the log.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
+#: The columns of delta-rs's listing that are about no column of the table, by the sources of facts.
+_LISTED = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -65,7 +67,7 @@ class FileStatistics:
             return cls(spec, schema.empty_table())
         sources = [
             "path",
-            *("num_records" if fact.source == "rows" else f"{fact.source}.{fact.column}" for fact in spec.facts),
+            *(_LISTED.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
         ]
         columns = [_as_column(listed_column(actions, source), field.type) for source, field in zip(sources, schema)]
         return cls(spec, pa.table(columns, schema=schema))
@@ -156,6 +158,8 @@ def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, 
     for name, kind, source, column, is_instant in facts:
         if source == "rows":
             value = stats.get("numRecords")
+        elif source == "size":
+            value = added["size"]
         else:
             value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
                 column

@@ -139,7 +139,7 @@ def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileSt
     values = f"STRUCT<{', '.join(f'{name}: {_sql_type(table.schema.field(name).type)}' for name in bounded)}>"
     parsed_stats = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
     files = DataFrame(state.allFiles().toDF(), session).selectExpr(
-        "path", "partitionValues", "deletionVector", parsed_stats
+        "path", "size", "partitionValues", "deletionVector", parsed_stats
     )
     rows = files.selectExpr("path", *(f"{_sql_of(fact)} AS {fact.name}" for fact in table.facts))
     return FileStatistics(table, rows.toArrow().cast(schema_of_facts(table)))
@@ -148,6 +148,8 @@ def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileSt
 def _sql_of(fact: Fact) -> str:
     if fact.source == "rows":
         return "IF(deletionVector IS NULL, known.numRecords, NULL)"
+    if fact.source == "size":
+        return "size"
     if fact.source == "partition":
         return f"CAST(partitionValues['{fact.column}'] AS {_sql_type(fact.type)})"
     value = f"known.{fact.source}Values.{fact.column}"

@@ -85,8 +85,8 @@ class PartitionFilter(Protocol):
 class Fact(NamedTuple):
     """A fact that the log has about each data file: a column of the table of facts, and where its values come from.
 
-    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), or
-    "rows" (the number of rows). Facts about instants are in milliseconds.
+    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), "rows"
+    (the number of rows), or "size" (the file's bytes). Facts about instants are in milliseconds.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""The quota on messages in flight (Q2, Q3), and the bound on stored messages."""
+"""The quota on messages in flight (Q2, Q3), and the bounds on stored messages and their bytes."""
 
 from __future__ import annotations
 
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: The start of the advice in the error of `require_room`.
+#: The start of the advice in the errors of `require_room` and `require_bytes`.
 NOTHING_SENT = "Nothing was sent. "
 
 
@@ -46,9 +46,27 @@ def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
     )
 
 
-def counted_sends(queue: str) -> str:
-    """Return the application id that counts the sends to a queue with MaximumMessages.
+def require_bytes(queue: str, stored: int, added: int, limits: Limits) -> None:
+    """Raise OverLimit if a send of `added` bytes would pass the queue's MaximumStoredBytes.
 
-    A send that has not seen the previous send cannot commit. So two sends at once cannot pass the bound together.
+    `stored` is how many bytes the queue's messages take, without deleted, expired and moved ones.
+    """
+    most = limits.maximum_stored_bytes
+    # A repeated send adds nothing, and gets its earlier answer, however full the queue is.
+    if most is None or not added or stored + added <= most:
+        return
+    room = max(0, most - stored)
+    fits = f"send at most {room:,} bytes" if room else "wait until some are done"
+    raise OverLimit(
+        f"The messages of the queue {queue} take {stored:,} bytes, and {added:,} more would pass its "
+        f"MaximumStoredBytes of {most:,}.",
+        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumStoredBytes (0: no bound).",
+    )
+
+
+def counted_sends(queue: str) -> str:
+    """Return the application id that counts the sends to a queue with MaximumMessages or MaximumStoredBytes.
+
+    A send that has not seen the previous send cannot commit. So two sends at once cannot pass a bound together.
     """
     return f"quota/{queue}"

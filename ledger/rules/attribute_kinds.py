@@ -84,6 +84,9 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     # How many messages the queue may have (0: no bound). Deleted, expired and moved messages do not count. The store
     # refuses a send that would pass the bound.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
+    # How many bytes of the data files the queue's messages may take (0: no bound), as the log of the table has them:
+    # compressed. The same messages count as for MaximumMessages.
+    "MaximumStoredBytes": WholeNumber(0, 0, limits.MAXIMUM_STORED_BYTES),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
 #: The names of our own attributes. An answer in SQS's form leaves them out.

@@ -33,7 +33,7 @@ from ledger.rules.text import storable
 from ledger.rules.visibility import Receipts
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_DIGITS = r"[0-9]{1,12}"
+_DIGITS = r"[0-9]{1,15}"
 FIFO_SUFFIX = ".fifo"
 
 
@@ -232,8 +232,9 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
         maximum_move_rate=chosen.maximum_move_rate,
-        # A queue that is older than the attribute has no bound.
+        # A queue that is older than these attributes has no bound.
         maximum_messages=int(attributes.get("MaximumMessages", 0)) or None,
+        maximum_stored_bytes=int(attributes.get("MaximumStoredBytes", 0)) or None,
         has_intervals=chosen.has_intervals,
     )
 

@@ -42,8 +42,10 @@ MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 MAXIMUM_MOVE_RATE = 500
 #: How many lanes a queue has by default, and at most. Lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
-#: The greatest MaximumMessages of a queue: the largest number that an attribute holds.
+#: The greatest MaximumMessages of a queue.
 MAXIMUM_STORED = 999_999_999_999
+#: The greatest MaximumStoredBytes of a queue: just below one petabyte.
+MAXIMUM_STORED_BYTES = 999_999_999_999_999
 MILLISECONDS = 1_000
 #: How many bytes a disk must have free: enough for some commits of the endpoint's largest batches. With fewer bytes the
 #: endpoint reports that it is not ready.
@@ -66,6 +68,8 @@ class Limits:
     maximum_move_rate: int | None = None
     #: How many messages the queue may have (see `admission.require_room`).
     maximum_messages: int | None = None
+    #: How many stored bytes the queue's messages may take (see `admission.require_bytes`).
+    maximum_stored_bytes: int | None = None
     #: M3: whether an interval must pass between purges, and before a deleted queue's name is used again. The settings
     #: purge_interval and deletion_interval have the lengths.
     has_intervals: bool = False

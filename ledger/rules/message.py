@@ -272,10 +272,15 @@ def body(text: object, maximum_bytes: int) -> str:
     return text
 
 
+def size_of_message(entry: Entry) -> int:
+    """Return the bytes of a message as SQS counts them: those of its body, and of its attributes."""
+    return len(entry.body.encode()) + size_of(entry.message_attributes)
+
+
 def require_size(given: Entry, queue: Mapping[str, str]) -> None:
     """Raise InvalidParameterValue for a message that is over the queue's MaximumMessageSize with its attributes."""
     most = int(queue["MaximumMessageSize"])
-    size = len(given.body.encode()) + size_of(given.message_attributes)
+    size = size_of_message(given)
     if size > most:
         raise too_long(given.body, most, f"With its attributes it has {size} bytes")
 

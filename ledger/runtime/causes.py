@@ -43,13 +43,31 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
 
 
-def find_unusable(folder: Path, most: int) -> tuple[int, list[Path]]:
+def is_denied(error: BaseException) -> bool:
+    """Tell whether a storage error means that this user may not use a file or folder."""
+    return _number_of(error) in DENIED
+
+
+def may_only_read(folder: Path) -> bool:
+    """Tell whether this user may read the ledger in a folder, and may write neither in the folder nor in a table."""
+    tables = [log.parent for log in folder.glob("*/_delta_log")]
+    is_writer = any(os.access(place, os.W_OK) for place in (folder, *tables))
+    return bool(tables) and not is_writer
+
+
+def unusable_paths(root: Path) -> set[str]:
+    """Return all paths in the tables of a ledger that this user cannot use (see `find_unusable`)."""
+    needed = os.R_OK | os.X_OK | (0 if may_only_read(root) else os.W_OK)
+    return {str(path) for log in root.glob("*/_delta_log") for path in _denied(log.parent, needed)}
+
+
+def find_unusable(folder: Path, most: int, *, is_reader: bool = False) -> tuple[int, list[Path]]:
     """Return how many paths, of a folder and all below it, this user cannot use, and the first `most` of them.
 
-    Usable are a file that the user may read, and a folder that the user may read, write and enter.
+    Usable are a file that the user may read, and a folder that the user may read, enter and, unless `is_reader`, write.
     """
     count, first = 0, list[Path]()
-    for path in _denied(folder):
+    for path in _denied(folder, os.R_OK | os.X_OK | (0 if is_reader else os.W_OK)):
         count += 1
         if len(first) < most:
             first.append(path)
@@ -70,14 +88,15 @@ def access_advice(place: Path, owner: str) -> str:
     if whose == me:
         return f"`sudo chown -R {me} {place}`, or run this as {owner} (`sudo -u {owner} ledger doctor {place}`)"
     run = f"run this as {whose} (`sudo -u {whose} ledger doctor {place}`)"
-    return f"{run}, or give it to a group of both: `ledger share {place} --group GROUP`, as {whose} or root"
+    sharer = whose if whose == "root" else f"{whose} or root"
+    return f"{run}, or give it to a group of both: `ledger share {place} --group GROUP`, as {sharer}"
 
 
-def _denied(folder: Path) -> Iterator[Path]:
+def _denied(folder: Path, needed_of_folders: int) -> Iterator[Path]:
     folders = [folder]
     while folders:
         current = folders.pop()
-        if not os.access(current, os.R_OK | os.W_OK | os.X_OK):
+        if not os.access(current, needed_of_folders):
             yield current
         try:
             with os.scandir(current) as entries:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ledger.backup_folder import describe_backup
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.causes import access_advice, explain, find_unusable, owner_and_user
+from ledger.runtime.causes import access_advice, explain, find_unusable, may_only_read, owner_and_user
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
 from ledger.version import __version__
@@ -213,11 +213,21 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files and folders of the tables that this user cannot use, such as another user's."""
-    tables = sorted(log.parent for log in folder.glob("*/_delta_log"))
-    unusable_files = [find_unusable(table, MOST_NAMED) for table in tables]
+    """Look for files and folders of the tables that this user cannot use, such as another user's.
+
+    A user who may write nowhere in the ledger is a reader, which is no fault: such a user needs to read all.
+    """
+    tables, is_reader = sorted(log.parent for log in folder.glob("*/_delta_log")), may_only_read(folder)
+    unusable_files = [find_unusable(table, MOST_NAMED, is_reader=is_reader) for table in tables]
     count = sum(number for number, _ in unusable_files)
     named = [path for _, some in unusable_files for path in some][:MOST_NAMED]
+    if not named and is_reader:
+        found = "this user may read all of them, and write none: `read_only=True` opens the ledger"
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            # The check of the storage says so, too.
+            return Finding("OK", "files", found)
+        advice = f"what only looks needs no more; what is to write: {access_advice(folder, owner_and_user(folder)[0])}"
+        return Finding("WARN", "files", found, advice)
     if not named:
         return Finding("OK", "files", "this user may read and write all of them" if tables else "there are none")
     owner, me = owner_and_user(named[0])
@@ -225,7 +235,7 @@ def _files(folder: Path) -> Finding:
         "FAIL",
         "files",
         f"{count:,} below {folder} cannot be used by {me}, such as {named[0]} of {owner}",
-        f"{access_advice(folder, owner)}; processes that only read need no right to write",
+        access_advice(folder, owner) + ("" if is_reader else "; processes that only read need no right to write"),
     )
 
 

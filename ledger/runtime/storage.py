@@ -11,7 +11,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
-from ledger.runtime.causes import explain
+from ledger.runtime.causes import DENIED, explain, may_only_read
 
 # On these file systems, one machine does not always see the file locks of another.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
@@ -81,6 +81,8 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
                     "put the ledger on a local disk: two processes could lose each other's commits here",
                 )  # fmt: skip
     except OSError as error:
+        if error.errno in DENIED and may_only_read(path):
+            return "OK", "storage", f"{path} can be read; this user may not write there, so no lock was tried", ""
         found, advice = explain(error, existing) or (f"cannot be written ({error})", "choose a folder you may write")
         return "FAIL", "storage", f"{existing} cannot be written: {found}", advice
     file_system = _file_system(existing)

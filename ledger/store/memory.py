@@ -22,7 +22,7 @@ from ledger.rules.attempts import Attempt, content_of, require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
 from ledger.rules.limits import MILLISECONDS, Limits
-from ledger.rules.message import Entry, deduplication_key
+from ledger.rules.message import Entry, deduplication_key, size_of_message
 from ledger.rules.message_fields import GIVEN
 from ledger.rules.move_task import MoveTask
 from ledger.rules.receipt_handle import new_receipt_id
@@ -450,9 +450,9 @@ class MemoryStore(MemoryReceives):
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
             answer: list[StoredSend] = []
-            keys = {_key(queue, entry) for entry in entries} if in_order else ()
-            more = sum(key not in places for key in keys) if in_order else len(entries)
-            self._require_room(queue, stored, more, now)
+            added = {_key(queue, entry): entry for entry in reversed(entries)} if in_order else {}
+            fresh = [entry for key, entry in added.items() if key not in places] if in_order else entries
+            self._require_room(queue, stored, fresh, now)
             for entry in entries:
                 place = segment, len(answer)
                 if in_order:
@@ -470,10 +470,13 @@ class MemoryStore(MemoryReceives):
             return answer
 
     def _require_room(
-        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], added_messages: int, now: int
+        self, queue: QueueRecord, stored: dict[Place, MemoryMessage], added: Sequence[Entry], now: int
     ) -> None:
-        stored_now = sum(self._status(queue, message, now) not in GONE for message in stored.values())
-        admission.require_room(queue.name, stored_now, added_messages, limits_of(queue.attributes))
+        bounds = limits_of(queue.attributes)
+        present = [message.entry for message in stored.values() if self._status(queue, message, now) not in GONE]
+        admission.require_room(queue.name, len(present), len(added), bounds)
+        stored_bytes, added_bytes = (sum(map(size_of_message, entries)) for entries in (present, added))
+        admission.require_bytes(queue.name, stored_bytes, added_bytes, bounds)
 
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
@@ -618,7 +621,7 @@ class MemoryStore(MemoryReceives):
             stored = self._stored(queue)
             if progress.parts != (before.parts if before else 0) + 1:
                 return False
-            self._require_room(queue, stored, len(messages), now)
+            self._require_room(queue, stored, [message.entry for message in messages], now)
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             for seq, (entry, kept_since, available_at, sender) in enumerate(messages):
                 at = instants_in_target(kept_since, available_at, now, queue.retention, fifo=in_order)

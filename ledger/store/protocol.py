@@ -491,7 +491,7 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: Another send was committed under the attempt id.
-            OverLimit: The queue would have more messages than its MaximumMessages. Nothing is stored.
+            OverLimit: The queue has no room (MaximumMessages, MaximumStoredBytes). Nothing is stored.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -10,7 +11,9 @@ import click
 import pytest
 
 from ledger import Ledger
-from ledger.cli.app import application
+from ledger.cli import INTERRUPTED
+from ledger.cli.app import FAILED, USAGE, application
+from ledger.cli.opening import IN_PART
 from tests.cli.running import run, shell
 
 
@@ -79,6 +82,17 @@ def test_every_example_runs(example, place):
     }
     example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID|GROUP)\b(?! BY)", lambda found: known[found[0]], example)
     assert shell(example).out, "it said something"
+
+
+@pytest.mark.parametrize("name", [(), *COMMANDS], ids=" ".join)
+def test_a_help_has_no_marks_of_its_layout(name):
+    assert "\b" not in run(*name, "--help").out
+
+
+def test_the_help_names_the_exit_codes_also_those_of_signals():
+    (told,) = re.findall(r"Exit codes: (.*?)\n\n", run("--help").out, re.DOTALL)
+    numbers = [0, FAILED, USAGE, IN_PART, INTERRUPTED, 128 + signal.SIGTERM]
+    assert [int(number) for number in re.findall(r"\b\d+\b", told)] == numbers
 
 
 @pytest.mark.parametrize("name", [("--version",), ("--help",), ("-h",)])

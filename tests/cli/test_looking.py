@@ -144,7 +144,8 @@ def test_upkeep_says_what_it_did(cli, queue):
 def test_upkeep_if_due_runs_a_round_or_says_that_none_is_due(cli, queue):
     queue.send("a")
     queue.receive()
-    assert cli("upkeep", "--if-due", "--json").documents[0]["receipts_filled"] == 1
+    (did,) = cli("upkeep", "--if-due", "--json").documents
+    assert did["ran"] and did["receipts_filled"] == 1 and "ran" not in cli("upkeep", "--json").documents[0]
     ran = cli("upkeep", "--if-due", "--every", "5m")
     assert ran.code == 2 and "leave --if-due out" in ran.err
     ran = cli("upkeep", "--every", "5 minutes")
@@ -152,7 +153,10 @@ def test_upkeep_if_due_runs_a_round_or_says_that_none_is_due(cli, queue):
 
 
 def test_upkeep_if_due_says_that_no_round_is_due(cli, ledger):
-    assert "No round is due" in cli("upkeep", "--if-due").out and not cli("upkeep", "--if-due", "--json").out
+    assert "No round is due" in cli("upkeep", "--if-due").out and "is due" not in cli("upkeep").out
+    assert cli("upkeep", "--if-due", "--json").documents == [
+        {"ran": False, "reason": "No round is due, or another process is at one."}
+    ]
 
 
 def test_the_doctor_is_a_health_answer_for_programs(root, queue):

@@ -66,3 +66,12 @@ def test_a_stream_is_no_file_of_an_export(cli, sent, tmp_path, monkeypatch, comm
     monkeypatch.chdir(tmp_path)
     ran = cli(command, "work", "-")
     assert ran.code == 2 and "name a file" in ran.err and not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("words", [["backup", "-"], ["restore-backup", "-", "new"], ["restore-backup", "saved", "-"]])
+def test_a_stream_is_no_folder_of_a_backup(cli, sent, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    assert cli("backup", "saved").code == 0
+    ran = cli(*words)
+    assert ran.code == 2 and "name a folder" in ran.err and not (tmp_path / "-").exists()
+    assert cli("backup", "./-").code == 0, "a folder of that name can be named"

@@ -1,9 +1,9 @@
-"""Q2, Q3: how many messages a receive may take under the quota."""
+"""Q2, Q3: how many messages a receive may take under the quota; and what a send may add to a bounded queue."""
 
 import pytest
 
 from ledger.errors import OverLimit
-from ledger.rules.admission import admit
+from ledger.rules.admission import admit, require_bytes, require_room
 from ledger.rules.attributes import complete, limits_of
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 
@@ -41,3 +41,23 @@ def test_q2_q3_the_quotas_are_those_of_the_service():
     assert limits_of(complete({"Limits": "SQS"})).maximum_in_flight == 120_000
     assert limits_of(complete({"Limits": "SQS", "FifoQueue": "true"})).maximum_in_flight == 20_000
     assert limits_of(complete({"FifoQueue": "true"})).maximum_in_flight is None
+
+
+@pytest.mark.parametrize(("require", "bounds"), [
+    (require_room, Limits(maximum_messages=10)), (require_bytes, Limits(maximum_stored_bytes=10))
+])  # fmt: skip
+def test_a_send_may_reach_a_queues_bound_and_not_pass_it(require, bounds):
+    for stored, added in ((0, 10), (7, 3), (9, 1), (10, 0), (30, 0)):
+        require("q", stored, added, bounds)
+    for stored, added, advice in ((0, 11, "at most 10"), (8, 3, "at most 2"), (10, 1, "wait"), (30, 1, "wait")):
+        with pytest.raises(OverLimit, match=f"{added} more would pass its Maximum.* of 10") as refused:
+            require("q", stored, added, bounds)
+        assert advice in refused.value.advice and "Nothing was sent" in refused.value.advice
+    require("q", 10**15, 10**15, UNBOUNDED)
+
+
+def test_a_queue_has_the_bounds_that_it_was_given():
+    bounds = limits_of(complete({"MaximumMessages": 7, "MaximumStoredBytes": 999_999_999_999_999}))
+    assert (bounds.maximum_messages, bounds.maximum_stored_bytes) == (7, 999_999_999_999_999)
+    old = {name: value for name, value in complete({}).items() if not name.startswith("MaximumStored")}
+    assert limits_of(old).maximum_stored_bytes is limits_of(complete({})).maximum_stored_bytes is None

@@ -218,7 +218,8 @@ def test_a_fifo_queue_answers_its_own_attributes_and_a_standard_queue_has_none()
 
 
 def test_ours_and_sqss_attributes_are_told_apart():
-    assert {"Limits", "Lanes", "LateChange", "MaximumVisibilityTimeout", "Receipts", "MaximumMessages"} == OURS
+    bounds = {"MaximumVisibilityTimeout", "MaximumMessages", "MaximumStoredBytes"}
+    assert {"Limits", "Lanes", "LateChange", "Receipts", *bounds} == OURS
     assert not OURS & {"VisibilityTimeout", "KmsMasterKeyId", "RedrivePolicy", "FifoQueue"}
 
 

@@ -79,41 +79,115 @@ import os, sys
 from ledger.cli import main
 
 main(["doctor", sys.argv[2], "--json"])
-os.setgid({nobody}); os.setuid({nobody})
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 print()
-main(["doctor", sys.argv[1], "--json"])
+code = main(["doctor", sys.argv[1], "--json"])
+print()
+print(code)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
-@pytest.mark.parametrize("what", ["a folder", "a file"])
-def test_files_of_another_user_are_named_with_their_owner(tmp_path, what):
-    Ledger.open(str(tmp_path / "warm")).create_queue("work").send(["a"])
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "ledger"
-        Ledger.open(str(root)).create_queue("work").send(["a"])
-        Path(folder).chmod(0o755)
-        for one in (root, *root.rglob("*")):
-            os.chown(one, NOBODY, NOBODY)
-        theirs = next((root / "messages").rglob("*.parquet"))
-        theirs = theirs.parent if what == "a folder" else theirs
-        os.chown(theirs, 0, 0)
-        theirs.chmod(0o755 if what == "a folder" else 0o600)
+def findings_of_nobody(root, warm):
+    """The doctor's exit code and its findings, for another user than root. It first looks at the ledger `warm`, as
+    root: nobody may not even read the interpreter, where that is root's."""
+    Ledger.open(str(warm)).create_queue("work").send(["a"])
+    with tempfile.TemporaryDirectory() as cache:
+        os.chown(cache, NOBODY, NOBODY)
         ran = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY.format(nobody=NOBODY), str(root), str(tmp_path / "warm")],
-            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            [sys.executable, "-c", AS_NOBODY.format(nobody=NOBODY), str(root), str(warm)],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "LEDGER_CACHE": cache},
             capture_output=True,
             text=True,
         )
     assert ran.returncode == 0, ran.stderr
-    found = {one["subject"]: one for one in json.loads(ran.stdout.splitlines()[-1])["findings"]}
-    assert found["files"]["outcome"] == "FAIL", found
-    assert f"such as {theirs} of root" in found["files"]["found"] and "1 below" in found["files"]["found"]
-    assert "`sudo chown -R" in found["files"]["advice"] and "as root" in found["files"]["advice"]
-    assert TESTS not in str([one for one in found.values() if one["outcome"] == "FAIL"])
+    *_, report, _, code = ran.stdout.splitlines()
+    found = json.loads(report)["findings"]
+    assert TESTS not in str([one for one in found if one["outcome"] == "FAIL"])
+    return int(code), found
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+@pytest.fixture
+def theirs():
+    """A ledger of root's, where all others may look: pytest's own folders are closed to them."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "ledger"
+        Ledger.open(str(root)).create_queue("work").send(["a"])
+        for one in (Path(folder), root, *root.rglob("*")):
+            one.chmod(0o755 if one.is_dir() else 0o644)
+        yield root
+
+
+def not_ok(found):
+    """What a doctor found, but for the jars that a new cache lacks."""
+    shown = [(one["outcome"], one["subject"]) for one in found if one["outcome"] != "OK"]
+    return [one for one in shown if one[1] != "delta jars"]
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+#: Paths below a ledger, and modes that keep others out.
+KEPT_OUT = {
+    "a folder": ("messages/**/*.parquet/..", 0o755),
+    "a closed folder": ("messages/**/*.parquet/..", 0o700),
+    "a file": ("messages/**/*.parquet", 0o600),
+    "a log": ("messages/_delta_log", 0o755),
+    "a closed log": ("messages/_delta_log", 0o700),
+    "an entry of a log": ("messages/_delta_log/*1.json", 0o600),
+}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("what", KEPT_OUT)
+def test_a_file_of_another_user_is_named_once_with_its_owner(theirs, tmp_path, what):
+    for one in (theirs, *theirs.rglob("*")):
+        os.chown(one, NOBODY, NOBODY)
+    pattern, mode = KEPT_OUT[what]
+    path = next(theirs.glob(pattern.removesuffix("/..")))
+    path = path.parent if pattern.endswith("/..") else path
+    os.chown(path, 0, 0)
+    path.chmod(mode)
+    code, found = findings_of_nobody(theirs, tmp_path / "warm")
+    (files,) = [one for one in found if one["subject"] == "files"]
+    assert f"such as {path} of root" in files["found"] and "1 below" in files["found"]
+    assert "`sudo chown -R" in files["advice"] and "as root" in files["advice"]
+    assert code == 1 and not_ok(found) == [("FAIL", "files")], "one cause is one finding"
+
+
+@AS_ROOT
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_user_who_may_only_read_is_no_fault_of_the_ledger(theirs, tmp_path, is_shared):
+    if is_shared:
+        Ledger.share(str(theirs), group="4321", everyone=True)
+    code, found = findings_of_nobody(theirs, tmp_path / "warm")
+    assert not_ok(found) == [("WARN", "files")] and code == 0
+    (files,) = [one for one in found if one["subject"] == "files"]
+    assert "may read all of them, and write none" in files["found"] and "`ledger share" in files["advice"]
+    (storage,) = [one for one in found if one["subject"] == "storage"]
+    assert "may not write there" in storage["found"]
+
+
+@AS_ROOT
+def test_a_reader_who_may_not_read_a_file_is_told_of_that_file_alone(theirs, tmp_path):
+    path = next(theirs.glob("messages/**/*.parquet"))
+    path.chmod(0o600)
+    code, found = findings_of_nobody(theirs, tmp_path / "warm")
+    (files,) = [one for one in found if one["subject"] == "files"]
+    assert code == 1 and not_ok(found) == [("FAIL", "files")]
+    assert files["found"].startswith("1 below") and str(path) in files["found"]
+
+
+@AS_ROOT
+@pytest.mark.parametrize("group", [NOBODY, 4321], ids=["a member", "a reader who is none"])
+def test_a_file_of_a_shared_ledger_that_its_users_cannot_read_is_told_once(theirs, tmp_path, group):
+    Ledger.share(str(theirs), group=str(group), everyone=group != NOBODY)
+    path = next(theirs.glob("messages/_delta_log/*1.json"))
+    path.chmod(0o600)
+    code, found = findings_of_nobody(theirs, tmp_path / "warm")
+    assert code == 1 and not_ok(found) == [("FAIL", "permissions")]
+    (permissions,) = [one for one in found if one["subject"] == "permissions"]
+    assert str(path) in permissions["found"] and "`ledger share" in permissions["advice"]
+
+
+@AS_ROOT
 @pytest.mark.parametrize("owner", [0, NOBODY])
 def test_only_the_owner_of_a_ledger_is_told_to_take_the_files_of_others(monkeypatch, tmp_path, owner):
     os.chown(tmp_path, owner, owner)

@@ -213,7 +213,7 @@ class SimulatedEngine:
         rows = [
             [*partition, file.rows.num_rows, *file.bounds("seq")]
             + [instant // 1_000 for name in ("sent_at", "available_at") for instant in file.bounds(name)]
-            + [None]
+            + [None, file.rows.nbytes]
             for partition, files in known.changes[-1].state.items()
             for file in files
         ]

@@ -37,7 +37,7 @@ RETENTIONS = st.builds(Retention, st.integers(1, 4), st.integers(NOW - 4, NOW - 
 def listing(files):
     """Each file is a segment of its own, in the lane of its number."""
     rows = [
-        (queue, number, f"s{number}", count, 0, count - 1, sent, sent, available, available, None)
+        (queue, number, f"s{number}", count, 0, count - 1, sent, sent, available, available, None, 1)
         for number, (queue, count, sent, available, _) in enumerate(files)
     ]
     columns = zip(*rows) if rows else [[]] * len(SEGMENT_FILES)

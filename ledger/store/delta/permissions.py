@@ -92,6 +92,8 @@ class Permissions:
     faults: tuple[str, ...]
     is_shared: bool
     command: str
+    #: The paths that `faults` names.
+    paths: frozenset[str]
 
 
 def look_over(root: str) -> Permissions | None:
@@ -102,11 +104,13 @@ def look_over(root: str) -> Permissions | None:
     if about is None:
         return None
     if is_shared(about):
-        wrong = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
-        faults = [f"{_describe(entry)} {why}" for entry, why in wrong if why is not None]
+        others = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
+        wrong = [(entry, why) for entry, why in others if why is not None]
     else:
-        faults = [f"{_describe(entry)} is not writable for {_user(os.getuid())}" for entry in _refused(folder)]
-    return Permissions(tuple(faults), is_shared(about), _command(folder, about))
+        wrong = [(entry, f"is not writable for {_user(os.getuid())}") for entry in _refused(folder)]
+    faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
+    paths = frozenset(entry.path for entry, _ in wrong)
+    return Permissions(faults, is_shared(about), _command(folder, about), paths)
 
 
 def _command(folder: Path, about: LocalEntry) -> str:

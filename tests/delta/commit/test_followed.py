@@ -228,7 +228,7 @@ def test_a_file_without_statistics_may_hold_anything():
     empty = FileStatistics.listed(pa.table({"path": []}), TABLES["messages"])
     for stats in (None, "{}", '{"numRecords": null, "minValues": null}'):
         told = empty.after([{**add, "stats": stats}], []).table.to_pylist()[0]
-        assert told == dict.fromkeys(SEGMENT_FILES.names) | {"queue": "q", "lane": 3, "segment": "s"}
+        assert told == dict.fromkeys(SEGMENT_FILES.names) | {"queue": "q", "lane": 3, "segment": "s", "bytes": 1}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_statistics_that_cannot_be_read_are_delta_rs_to_judge(stats):
     values = {"queue": "q", "lane": "0", "segment": "s"}
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         FileStatistics.listed(pa.table({"path": []}), TABLES["messages"]).after(
-            [{"path": "a", "partitionValues": values, "stats": stats}], []
+            [{"path": "a", "partitionValues": values, "size": 1, "stats": stats}], []
         )
 
 
@@ -257,5 +257,5 @@ def test_an_instant_of_a_log_is_read_down_to_the_millisecond(shown):
     values = {"queue": "q", "lane": "0", "segment": "s"}
     stats = json.dumps({"minValues": {"sent_at": shown}})
     known = FileStatistics.listed(pa.table({"path": []}), TABLES["messages"])
-    told = known.after([{"path": "a", "partitionValues": values, "stats": stats}], []).table
+    told = known.after([{"path": "a", "partitionValues": values, "size": 1, "stats": stats}], []).table
     assert told["first_sent_at"].to_pylist() == [1_767_225_600_001]

@@ -96,7 +96,12 @@ def test_joined_files_end_where_they_ended(engine_of):
 
 
 def test_of_files_without_statistics_nobody_knows_where_they_end():
-    told = {"path": "a", "partitionValues": {"queue": "q", "lane": "0", "segment": "s"}, "stats": '{"numRecords": 1}'}
+    told = {
+        "path": "a",
+        "partitionValues": {"queue": "q", "lane": "0", "segment": "s"},
+        "size": 1,
+        "stats": '{"numRecords": 1}',
+    }
     known = {**told, "path": "b", "stats": '{"numRecords": 1, "minValues": {"seq": 0}, "maxValues": {"seq": 0}}'}
     nothing = FileStatistics.listed(pa_nothing(), TABLES["messages"])
     assert nothing.after([known], []).last_ordinal("s") == 0
@@ -109,7 +114,7 @@ def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_ove
     def file(path, segment, first, last):
         stats = {"numRecords": last - first + 1, "minValues": {"seq": first}, "maxValues": {"seq": last}}
         values = {"queue": "q", "lane": "0", "segment": segment}
-        return {"path": path, "partitionValues": values, "stats": json.dumps(stats)}
+        return {"path": path, "partitionValues": values, "size": 1, "stats": json.dumps(stats)}
 
     following = FileStatistics.listed(pa_nothing(), TABLES["messages"])
     for number in range(3 * FileStatistics.MOST_ADDED):

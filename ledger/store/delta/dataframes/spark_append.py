@@ -13,7 +13,7 @@ from ledger.delta_log.history import is_gap
 from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
-from ledger.store.delta.verbs.quotas import is_bounded
+from ledger.store.delta.verbs.quotas import bounds_of
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ class SparkAppend:
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
-        """Raise InvalidParameterValue for a queue with the attribute MaximumMessages.
+        """Raise InvalidParameterValue for a queue with MaximumMessages or MaximumStoredBytes.
 
-        Spark's write is also its commit, so the number of rows is known only after the commit.
+        Spark's write is also its commit, so the numbers of rows and bytes are known only after the commit.
         """
-        if is_bounded(queue):
-            bound = f"Where Spark commits, {queue.name} takes no DataFrames: its MaximumMessages could not be kept"
+        bounds = " and ".join(bounds_of(queue))
+        if bounds:
+            bound = f"Where Spark commits, {queue.name} takes no DataFrames: its {bounds} could not be kept"
             fix = "Send lists or Arrow tables through a ledger without Spark, or open it with engine='delta-rs'."
             raise InvalidParameterValue("messages", queue.name, bound, f"{fix} Nothing was sent.")
 

@@ -105,12 +105,12 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        Raises OverLimit if the queue has no room for the staged messages.
+        Raises OverLimit if the queue has no room for the staged messages or their files.
         """
         counting = self._store.quotas.next_send(queue)
         if counting is not None:
             rows = sum(json.loads(file.statistics)["numRecords"] for file in files)
-            self._store.quotas.require_room(queue, rows, clock)
+            self._store.quotas.require_room(queue, rows, lambda: sum(file.size for file in files), clock)
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:

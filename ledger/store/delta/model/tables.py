@@ -198,6 +198,7 @@ FACTS = (
     Fact("first_available_at", pa.int64(), "min", "available_at", is_instant=True),
     Fact("last_available_at", pa.int64(), "max", "available_at", is_instant=True),
     Fact("last_number", pa.int64(), "max", "sequence_number"),
+    Fact("bytes", pa.int64(), "size"),
 )
 SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
 TWO_MESSAGES = (

@@ -175,6 +175,16 @@ class Listing:
         """Return how many messages that were sent to a queue are not dropped, as the log shows it."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
+    def sizes(self, segments: pa.Array) -> pa.Table:
+        """Return the messages and the bytes of the data files of some segments, as (segment, messages, bytes).
+
+        `messages` is null if the log lacks the number of one of the segment's files.
+        """
+        files = self._files.filter(pc.is_in(self._files["segment"], segments))
+        every = pc.ScalarAggregateOptions(skip_nulls=False)
+        sums = files.group_by("segment").aggregate([("messages", "sum", every), ("bytes", "sum")])
+        return sums.rename_columns(["segment", "messages", "bytes"])
+
     def ordinals(self, segments: pa.Array) -> pa.Table:
         """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
 

@@ -36,6 +36,31 @@ class Classified(NamedTuple):
     pieces: Pieces
     state: np.ndarray
 
+    def stored_messages(self) -> int:
+        """Return how many messages are not gone."""
+        return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
+
+    def stored_bytes(self) -> int:
+        """Return how many bytes of the data files the messages that are not gone take.
+
+        The log has the size of each file and not of each message. So each message counts with the mean of its segment.
+        A segment whose messages the log does not count is counted whole.
+        """
+        is_stored = ~np.isin(self.state, GONE_STATES)
+        stored = pa.table(
+            {
+                "segment": self.files.segment.take(pa.array(self.pieces.query[is_stored])),
+                "stored": self.pieces.where(is_stored).lengths,
+            }
+        )
+        stored = stored.group_by("segment").aggregate([("stored", "sum")])
+        sizes = self.listing.sizes(stored["segment"].unique()).join(stored, "segment")
+        if not sizes.num_rows:
+            return 0
+        messages = pc.fill_null(sizes["messages"], sizes["stored_sum"]).to_numpy()
+        share = np.minimum(sizes["stored_sum"].to_numpy() / np.maximum(messages, 1), 1)
+        return int(np.ceil(sizes["bytes"].to_numpy() * share).sum())
+
     def oldest_sent_at(self) -> int | None:
         """Return when the oldest message that is not gone was sent; None if there is none.
 

@@ -23,7 +23,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import copied_rows
 from ledger.store.delta.state.send_history import last_send
 from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.quotas import Quotas
+from ledger.store.delta.verbs.quotas import Quotas, size_of_messages
 from ledger.store.protocol import CopiedMessage, QueueRecord
 
 
@@ -71,7 +71,8 @@ class Copies:
                 if (self._version(first[0]) or 0) != progress.parts - 1:
                     return False
                 self._queues.require(queue)
-                self._quotas.require_room(queue, len(messages), clock)
+                size = size_of_messages(message.entry for message in messages)
+                self._quotas.require_room(queue, len(messages), size, clock)
                 since, now = self._opened.tables.version("messages"), clock()
                 generation = self._opened.tables.generation()
                 if in_order:

@@ -1,33 +1,48 @@
-"""The bound on the messages of a queue (MaximumMessages).
+"""The bounds on the messages of a queue (MaximumMessages) and on the bytes that they take (MaximumStoredBytes).
 
-Two sends at once cannot exceed the bound together. Sends to a standard queue with a bound are counted in the log, as
+Two sends at once cannot exceed a bound together. Sends to a standard queue with a bound are counted in the log, as
 sends to any FIFO queue are. A counted send reads the count of sends, then counts the queue's messages, and commits only
-as the next send of the count. The bound does not apply to moves, because a dead letter must have a queue to go to. The
-bound does not apply to restores, either.
+as the next send of the count. The bounds do not apply to moves, because a dead letter must have a queue to go to. The
+bounds do not apply to restores, either.
+
+The bytes of stored messages are those of their data files in the log of `messages`: Parquet, compressed. The size of a
+file is known only once the file is written. The files of a DataFrame are written before the send decides, so the send
+counts their sizes. All other sends count the size of their messages as SQS measures it, uncompressed. A file of few
+messages can be larger than that, so such a send can pass the bound by what Parquet adds to its files. The next send
+sees the files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-import numpy as np
 
 from ledger.clock import Clock
 from ledger.rules import admission
 from ledger.rules.attributes import limits_of
+from ledger.rules.message import Entry, size_of_message
 from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.statuses import GONE_STATES
 from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:
-    """Tell whether the queue has a bound on its messages."""
-    return limits_of(queue.attributes).maximum_messages is not None
+    """Tell whether the queue has a bound on its messages or on their bytes."""
+    return bool(bounds_of(queue))
+
+
+def bounds_of(queue: QueueRecord) -> list[str]:
+    """Return the names of the queue's attributes that bound its messages."""
+    return [name for name in ("MaximumMessages", "MaximumStoredBytes") if int(queue.attributes.get(name, 0))]
+
+
+def size_of_messages(entries: Iterable[Entry]) -> Callable[[], int]:
+    """Return a function that returns the bytes of some messages, as SQS counts them."""
+    return lambda: sum(map(size_of_message, entries))
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """The checks of a queue's bound that sends make."""
+    """The checks of a queue's bounds that sends make."""
 
     opened: OpenTables
 
@@ -41,10 +56,14 @@ class Quotas:
         application = admission.counted_sends(queue.id)
         return application, (self.opened.tables.transaction_version("messages", application) or 0) + 1
 
-    def require_room(self, queue: QueueRecord, more: int, clock: Clock) -> None:
-        """Raise OverLimit if the queue has no room for `more` messages."""
+    def require_room(self, queue: QueueRecord, more: int, size: Callable[[], int], clock: Clock) -> None:
+        """Raise OverLimit if the queue has no room for `more` messages, or for their bytes.
+
+        `size` returns these bytes. It is called only for a queue with MaximumStoredBytes.
+        """
         if not is_bounded(queue):
             return
-        _, _, pieces, state = self.opened.load(queue, clock).classify(self.opened.listings)
-        message_count = pieces.where(~np.isin(state, GONE_STATES)).count
-        admission.require_room(queue.name, message_count, more, limits_of(queue.attributes))
+        bounds, classified = limits_of(queue.attributes), self.opened.load(queue, clock).classify(self.opened.listings)
+        admission.require_room(queue.name, classified.stored_messages(), more, bounds)
+        if bounds.maximum_stored_bytes is not None:
+            admission.require_bytes(queue.name, classified.stored_bytes(), size(), bounds)

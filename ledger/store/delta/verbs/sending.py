@@ -39,7 +39,7 @@ from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_history import last_counted, sent_before, without_set_aside
 from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
-from ledger.store.delta.verbs.quotas import Quotas
+from ledger.store.delta.verbs.quotas import Quotas, size_of_messages
 from ledger.store.protocol import QueueRecord, StoredSend
 
 #: The key under which two messages are duplicates, see `deduplication_key`.
@@ -121,7 +121,7 @@ class Sender:
                     return [
                         StoredSend(ids.message_id(ids.segment(earlier_send, 0), seq)) for seq in range(len(entries))
                     ]
-                self._quotas.require_room(queue, len(entries), clock)
+                self._quotas.require_room(queue, len(entries), size_of_messages(entries), clock)
                 now = clock()
                 carried = [one for one in (counted, attempt and attempt.transaction) if one is not None]
                 append = _Append({}, carried)
@@ -155,7 +155,8 @@ class Sender:
                         fresh.setdefault(lane, []).append((len(keys), entry, key))
                         new.add(key)
                     keys.append(key)
-                self._quotas.require_room(queue, len(new), clock)
+                size = size_of_messages(entry for lane_entries in fresh.values() for _, entry, _ in lane_entries)
+                self._quotas.require_room(queue, len(new), size, clock)
                 tables = []
                 append = _Append({}, [(application, count + 1)])
                 for lane, lane_entries in fresh.items():
