@@ -78,3 +78,20 @@ def test_a_send_that_spark_commits_fails_if_its_queue_is_deleted_while_spark_wri
     with pytest.raises(QueueDoesNotExist, match="jobs"):
         queue.send(frame)
     assert [one.name for one in ledger.list_queues()] == []
+
+
+def test_a_small_send_beside_a_deletion_counts_as_before_it(root, clock):
+    """It is answered, and its message goes with the queue: the next queue of the name does not get it."""
+    ledger, other = (Ledger.open(root, clock=clock) for _ in range(2))
+    queue = ledger.create_queue("jobs")
+    # After its first send a process looks the queue up again.
+    queue.send("first")
+    left = at_step("chosen", ledger, lambda: other.delete_queue("jobs"))
+    assert queue.send("a") and not left
+    with pytest.raises(QueueDoesNotExist):
+        queue.send("b")
+    # By now no process appends to the segment any more.
+    clock.advance(ledger.settings.open_segment_seconds + 60)
+    assert ledger.create_queue("jobs").counts().stored == 0
+    assert ledger.upkeep(vacuum=False).queues_removed == 1
+    assert ledger.store.engine.files()[1].num_rows == 0
