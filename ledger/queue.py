@@ -157,6 +157,8 @@ class Queue(Settling):
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that SQS does not allow (M1).
             OverLimit: The send would pass the MaximumMessages or MaximumStoredBytes of the queue. Nothing was sent.
+            QueueDoesNotExist: The queue was deleted before the call. Or it was deleted while a DataFrame was sent: then
+                no message of the DataFrame is left.
         """
         common = {
             "delay_seconds": delay_seconds,

@@ -223,9 +223,16 @@ def _dataset_types() -> tuple[type, ...]:
 
 
 def _read(value: Any) -> pa.Table:
+    # Through the C interface, pyarrow 20 crashes at a view of strings whose texts are all short.
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatchReader):
+        return value.read_all()
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # The value is a batch, or a single column, for which Arrow raises an error.
+    # The value is a batch of another library, or a single column, for which Arrow raises an error.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 

@@ -9,9 +9,10 @@ point that the disk has no room for is left out, and said. The table goes to res
 
 A message is its number as text. 10^9 of them take some 8 GB of disk and, on two cores, a quarter of an hour to send.
 
-With --shapes 10000000000 it shows what bends first beyond that: a ledger with as many segments and files as so many
+With --shapes 100000000000 it shows what bends first beyond that: a ledger with as many segments and files as so many
 messages have by default, in which each file has SCALE times fewer messages. Verbs decide on segments and files, so they
-take what they would take. Its table goes to results/billion-shapes.md.
+take what they would take. The files of a shape are links to a few: a commit names them all, as that of a send does. Its
+table goes to results/billion-shapes.md.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -28,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +42,21 @@ if __name__ == "__main__":
     ensure_environment(["benchmarks", "jvm"])
 
 import machine
+import pyarrow as pa
+import pyarrow.parquet as pq
 from command import RESULTS
 from report import table
 from timing import say
 
 from ledger import Ledger, Settings
+from ledger.delta_log.protocol import StagedFile
+from ledger.rules import message_id, staging
 
 POINTS = (10_000_000, 100_000_000, 1_000_000_000)
 REPEATS = 7
 READ = 100_000
+#: So many links a file of a shape has at most: ext4 allows 65,000.
+LINKS = 50_000
 #: How many times fewer messages the files of a shape have.
 SCALE = 10_000
 #: Bytes of disk that a message takes, with room to spare.
@@ -63,7 +72,7 @@ def measure(messages: int, work: Path, scale: int = 1) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix=f"billion-{messages}-", dir=work))
     root = str(folder / "ledger")
     try:
-        sent = _run("send", root, messages, scale)
+        sent = _run("send" if scale == 1 else "link", root, messages, scale)
         say(f"sent {messages:,} in {sent['send']:.1f} s")
         verbs = _run("verbs", root, messages, scale)
         sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
@@ -98,19 +107,67 @@ def send(root: str, messages: int, scale: int) -> dict[str, Any]:
     return {"send": seconds}
 
 
+def link(root: str, messages: int, scale: int) -> dict[str, Any]:
+    """Make a ledger of so many segments and files, and commit all of them at once; no message of a file is new."""
+    ledger, usual = Ledger.open(root), Settings()
+    queue, store = ledger.create_queue("work"), ledger.store
+    in_file, files_of_segment = usual.messages_per_file // scale, usual.messages_per_segment // usual.messages_per_file
+    first_files = [_file_of_a_segment(root, in_file, number) for number in range(files_of_segment)]
+    record, now, key = queue.access.record(), ledger.clock(), message_id.new_send_key()
+    folder = staging.new_folder(now)
+    below = Path(root, "messages", staging.FOLDER, folder)
+    below.mkdir(parents=True)
+    lanes, files = int(record.attributes["Lanes"]), list[StagedFile]()
+    for ordinal in range(messages // usual.messages_per_segment):
+        lane, segment = str(ordinal % lanes), message_id.segment(key, ordinal)
+        partition = {"queue": record.id, "lane": lane, "segment": segment}
+        for number, (file, of_file) in enumerate(first_files):
+            name = f"{ordinal}-{number}.parquet"
+            if ordinal % LINKS == 0:
+                shutil.copyfile(file, below / name)
+                first_files[number] = below / name, of_file
+            else:
+                os.link(file, below / name)
+            place = f"{staging.FOLDER}/{folder}/{name}"
+            files.append(StagedFile(place, file.stat().st_size, partition, now, of_file))
+    metadata = store.transactions.metadata("shape", "send", record.id, now, [], 0)
+    end = staging.application(folder), staging.PUBLISHED
+    return {"send": _timed(lambda: store.engine.publishing().publish("messages", files, metadata, end))}
+
+
+def _file_of_a_segment(root: str, rows: int, number: int) -> tuple[Path, str]:
+    """Return a file with the messages of this number of file in a segment, and its statistics."""
+    first, now = number * rows, datetime.now(timezone.utc)
+    sequence = range(first, first + rows)
+    table = pa.table(
+        {
+            "seq": pa.array(sequence, pa.int64()),
+            "body": [str(n) for n in sequence],
+            "sent_at": pa.array([now] * rows, pa.timestamp("us", "UTC")),
+            "available_at": pa.array([now] * rows, pa.timestamp("us", "UTC")),
+        }
+    )
+    file = Path(root, f"shape-{number}.parquet")
+    pq.write_table(table, file)
+    at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    times = {"sent_at": at, "available_at": at}
+    lowest, highest = {"seq": first, **times}, {"seq": first + rows - 1, **times}
+    return file, json.dumps({"numRecords": rows, "minValues": lowest, "maxValues": highest, "nullCount": {}})
+
+
 def verbs(root: str, messages: int, scale: int) -> dict[str, Any]:
     """Call each verb on all messages, without a JVM."""
     messages //= scale
-    opened: list[Ledger] = []
-    times: dict[str, list[float]] = {"open": [_timed(lambda: opened.append(Ledger.open(root)))]}
-    queue = opened[0].queue("work")
-    times["first count"] = [_timed(queue.counts)]
+    times: dict[str, list[float]] = {}
 
     def note(verb: str, call: Callable[[], Any]) -> Any:
-        answers: list[Any] = []
+        answers, used = list[Any](), time.process_time()
         times.setdefault(verb, []).append(_timed(lambda: answers.append(call())))
+        times.setdefault(f"{verb}, CPU", []).append(time.process_time() - used)
         return answers[0]
 
+    queue = note("open", lambda: Ledger.open(root)).queue("work")
+    note("first count", queue.counts)
     for _ in range(REPEATS):
         claim = note("claim all", lambda: queue.receive(None, visibility_timeout=3_600))
         assert claim.count == messages, claim.count
@@ -187,6 +244,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.part:
         part, place, count, times = given.part
-        print(json.dumps({"send": send, "verbs": verbs}[part](place, int(count), int(times))))
+        print(json.dumps({"send": send, "link": link, "verbs": verbs}[part](place, int(count), int(times))))
     else:
         main(given)

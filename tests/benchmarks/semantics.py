@@ -35,7 +35,7 @@ class Run:
         from timing import Patience
 
         self._arguments, self._work, self._save = arguments, work, save
-        self._patience = Patience(budget=arguments.budget, fast=5, quick=arguments.quick)
+        self._patience = Patience(budget=arguments.budget, fast=5, quick=arguments.quick, only=tuple(arguments.only))
         self._scale = Scale().divided(10 if arguments.quick else 1)
         self.found: dict[str, Any] = {
             "machine": machine.describe(work),
@@ -80,7 +80,8 @@ class Run:
         for part in self._arguments.parts:
             with self._going_on(f"{part} of {contestant.name}"):
                 for key, cell in getattr(contestant, part)().items():
-                    self.found["cells"].setdefault(key, {})[contestant.name] = cell
+                    if cell:
+                        self.found["cells"].setdefault(key, {})[contestant.name] = cell
             self._save(self.found)
 
     @contextmanager
@@ -113,6 +114,7 @@ def _replacing(known: command.Figures, found: command.Figures) -> tuple[command.
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", default="postgres", help="the alternative, or nothing")
+    parser.add_argument("--only", nargs="+", default=[], metavar="KEY", help="of the operations, by semantics_rows.py")
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages, fewer repeats")
     command.add_arguments(parser, PARTS, budget=300.0)
     return command.parse(parser, PARTS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bodies import bodies
 from folders import linked_copy, remove
 from ours import LEASE, QUEUE, Ours, Templates
+from processes import Processes
 from semantics_rows import EVERY_OTHER, RECEIVES, REPEATED, Scale, expect, measured
 from timing import Patience, say
 
@@ -105,8 +106,9 @@ class Semantics:
         buried()
         found["redrive"] = self._measured("redrive", lambda: expect("redriven", dead.redrive(), messages), buried)
         remove(root)
+        wants = self._patience.wants
         predicates = {"redrive half": self._scale.first_half, "redrive every other": EVERY_OTHER}
-        return found | {key: self._redrive_where(key, where) for key, where in predicates.items()}
+        return found | {key: self._redrive_where(key, where) for key, where in predicates.items() if wants(key)}
 
     def _redrive_where(self, key: str, where: str) -> dict[str, Any]:
         """Each repeat starts from a new copy, as the runs that a predicate leaves behind are others than before."""
@@ -149,7 +151,10 @@ class Semantics:
         return found | {"groups": groups, "runs": held[-1].grant.runs.num_rows}
 
     def _measured(self, key: str, call: Callable[[], Any], before: Callable[[], Any] | None = None) -> dict[str, Any]:
-        return measured(self.name, (self._scale.fifo | self._scale.dead)[key], call, self._patience, before)
+        if not self._patience.wants(key):
+            return {}
+        title = (self._scale.fifo | self._scale.dead)[key]
+        return measured(self.name, title, call, self._patience, before, Processes().cpu_seconds)
 
     def _rows(self, condition: str, last: int) -> DataFrame:
         rows = bodies(self._templates.spark, last).where(condition)

@@ -11,8 +11,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 from bodies import SQL
 from postgres import TABLE, Postgres
+from processes import Processes
 from semantics_rows import EVERY_OTHER, RECEIVES, REPEATED, Scale, expect, measured
 from timing import Patience
 
@@ -114,6 +116,9 @@ class Semantics(Postgres):
         super().__init__(connect, patience.budget)
         self._locks, self._keeps = by
         self._scale, self._patience = scale, patience
+        backend = psutil.Process(self._run("SELECT pg_backend_pid()", fetch=True))
+        #: All processes of the server, those that write its log and its files included.
+        self._server = Processes(backend.ppid())
         self.name = f"{self.name.partition(',')[0]}: {self._locks}; {self._keeps}"
 
     def sends(self) -> dict[str, Any]:
@@ -192,7 +197,10 @@ class Semantics(Postgres):
             return self._run(TAKES[self._locks], receipt, groups, self._scale.batch, fetch=True)
 
     def _measured(self, key: str, call: Callable[[], Any], before: Callable[[], Any]) -> dict[str, Any]:
-        return measured(self.name, (self._scale.fifo | self._scale.dead)[key], call, self._patience, before)
+        if not self._patience.wants(key):
+            return {}
+        title = (self._scale.fifo | self._scale.dead)[key]
+        return measured(self.name, title, call, self._patience, before, self._server.cpu_seconds)
 
     def _send(self, again: int, first: int, last: int, fresh: int) -> None:
         with self._connection.transaction():

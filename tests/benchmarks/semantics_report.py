@@ -19,7 +19,8 @@ def _page(found: dict[str, Any]) -> Iterable[str]:
     scale, cells = Scale(**found["scale"]), found["cells"]
     yield "# FIFO, dead letters and redrives\n"
     yield "Made by `python tests/benchmarks/semantics.py`, in one run on one machine. Times are medians,"
-    yield "warm; (n) after a figure: of so few repeats, as it is slow. Every operation is one commit.\n"
+    yield "warm; CPU is that of all processes of a contestant; (n) after a figure: of so few repeats, as it is slow."
+    yield "Every operation is one commit.\n"
     loads = [known["load"] for row in cells.values() for known in row.values()]
     for title in ("machine", "PostgreSQL settings"):
         if title in found:
@@ -33,7 +34,7 @@ def _page(found: dict[str, Any]) -> Iterable[str]:
     names = list(dict.fromkeys(name for row in cells.values() for name in row))
     for title, rows in (("FIFO", scale.fifo), ("Dead letters", scale.dead)):
         yield f"\n## {title}\n"
-        lines = [[rows[key], *(cell(cells[key].get(name)) for name in names)] for key in rows if key in cells]
+        lines = [[rows[key], *(_shown(cells[key].get(name)) for name in names)] for key in rows if key in cells]
         yield from table(["", *names], lines)
     yield "\nThe receives of the ledger, one by one: "
     yield from (f"- {line}" for line in _receives(scale, cells))
@@ -44,6 +45,11 @@ def _page(found: dict[str, Any]) -> Iterable[str]:
     yield "\n## Where the ledger loses\n"
     yield from _losses(scale, cells) or ["Nowhere."]
     yield ""
+
+
+def _shown(known: dict[str, Any] | None) -> str:
+    """A figure, with the processor time where it was counted."""
+    return cell(known) + (f"; CPU {seconds(known['cpu'])}" if known and "cpu" in known else "")
 
 
 def _receives(scale: Scale, cells: dict[str, Any]) -> Iterable[str]:

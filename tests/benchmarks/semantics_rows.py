@@ -78,14 +78,22 @@ WHY = {
 
 
 def measured(
-    who: str, title: str, call: Callable[[], Any], patience: Patience, before: Callable[[], Any] | None = None
+    who: str,
+    title: str,
+    call: Callable[[], Any],
+    patience: Patience,
+    before: Callable[[], Any] | None = None,
+    cpu: Callable[[], float] | None = None,
 ) -> dict[str, Any]:
-    """The times of a call as JSON, with the machine's load before them; `before` runs before each, untimed."""
+    """The times of a call as JSON, with the machine's load before them; `before` runs before each, untimed. `cpu`
+    counts the processor time of the contestant's processes."""
     load = round(os.getloadavg()[0], 2)
-    cell = median_of(call, patience, before)
+    cell = median_of(call, patience, before, cpu)
     took = f"> {cell.over:.0f} s" if cell.median is None else f"{cell.median:.3f} s"
-    say(f"{who}: {title}: {took} (load before {load})")
-    return cell.as_json() | {"load": load}
+    known = cell.as_json() | {"load": load}
+    used = f", {known['cpu']:.3f} s of CPU" if "cpu" in known else ""
+    say(f"{who}: {title}: {took}{used} (load before {load})")
+    return known
 
 
 def expect(what: str, found: int, wanted: int) -> None:

@@ -11,7 +11,6 @@ clock. `--messages 16000000` for more of the small ones. Writes results/sends.js
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import statistics
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from command import RESULTS, run_cells
+from processes import Processes
 
 from ledger.runtime.bootstrap import ensure_environment
 
@@ -49,24 +49,6 @@ class Executors:
         self._context.listenerBus().waitUntilEmpty()
         stages = self._context.statusStore().stageList(*self._all)
         return float(sum(stages.apply(n).executorCpuTime() for n in range(stages.size())) / 1e9)
-
-
-class Processes:
-    """What this process and all that it started have done so far."""
-
-    def __init__(self) -> None:
-        import psutil
-
-        self._own, self._gone = psutil.Process(), psutil.NoSuchProcess
-
-    def cpu_seconds(self) -> float:
-        """CPU seconds, those of children that have ended included."""
-        seconds = 0.0
-        for one in (self._own, *self._own.children(recursive=True)):
-            with contextlib.suppress(self._gone):
-                times = one.cpu_times()
-                seconds += times.user + times.system + times.children_user + times.children_system
-        return seconds
 
 
 class Contestants:

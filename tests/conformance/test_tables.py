@@ -33,6 +33,7 @@ KINDS = {
     "a RecordBatchReader": lambda columns: pa.table(columns).to_reader(),
     "the PyCapsule interface": lambda columns: Capsule(pa.table(columns)),
     "views of strings": lambda columns: pa.table({n: pa.array(c).cast(pa.string_view()) for n, c in columns.items()}),
+    "a batch of views": lambda columns: KINDS["views of strings"](columns).to_batches()[0],
     "categories": lambda columns: pd.DataFrame(columns).astype("category"),
 }
 

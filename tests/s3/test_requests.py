@@ -3,6 +3,7 @@
 import pytest
 
 from ledger import Ledger
+from tests.s3.server import s3_server
 
 
 @pytest.fixture
@@ -47,6 +48,18 @@ def test_a_receive_of_nothing_makes_four(queue, asked):
     queue.receive(None).delete()
     assert not queue.receive(10)
     assert len(asked(lambda: queue.receive(10))) <= 4
+
+
+def test_to_open_a_ledger_reads_the_tables_while_it_asks_the_store_for_its_time(place):
+    with s3_server(delay=0.2) as slow:
+        Ledger.open(place, storage_options=slow.options)
+        since = len(slow.requests())
+        Ledger.open(place, storage_options=slow.options)
+        requests = slow.requests()[since:]
+    (clock,) = (n for n, one in enumerate(requests) if one.method == "HEAD" and "/clock-" in one.path)
+    tables = [n for n, one in enumerate(requests) if one.path.endswith("_last_checkpoint")]
+    assert len(requests) <= 29 and len(tables) == 5
+    assert tables[0] < clock, "the first request to a table came with the one that wrote the file whose time is asked"
 
 
 def test_a_look_whether_upkeep_is_due_makes_three_and_no_listing_of_a_whole_log(queue, s3, place, asked):

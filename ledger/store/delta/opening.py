@@ -141,16 +141,25 @@ def open_tables(
         require_writable(folder.parent)
     if place.is_local and not read_only:
         locks = _locks(root, folder.parent / LOCKS, there=not missing)
-    try:
-        clocks.check()
-    except StorageFailed as error:
-        raise error if missing else error.advised(LOOK_ONLY) from None
+
+    def check_clock() -> None:
+        try:
+            clocks.check()
+        except StorageFailed as error:
+            raise error if missing else error.advised(LOOK_ONLY) from None
+
     check = partial(_check, root, chosen, at_once)
     whole = locations if place.is_local and not read_only and not missing else {}
-    mend(whole, folder.parent)
     existing = [name for name in TABLES if name not in missing]
+    if not at_once:
+        check_clock()
+        mend(whole, folder.parent)
     try:
-        check(existing)
+        if at_once:
+            # On an object store, a comparison of the clocks takes three requests, one after the other.
+            _run_at_once(check_clock, partial(check, existing))
+        else:
+            check(existing)
     except LedgerDamaged:
         if not mend(whole, folder.parent, deep=True):
             raise
@@ -212,6 +221,11 @@ def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool
     takes several requests."""
     names = list(tables)
     return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
+
+
+def _run_at_once(*calls: Callable[[], None]) -> None:
+    """Make several calls at the same time. Raise the error of the first call that has one."""
+    map_at_once(lambda call: call(), calls, len(calls))
 
 
 def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:

@@ -363,8 +363,15 @@ class BulkSender:
         return engine.damage("messages") or StorageFailed(engine.place("messages"), reason, "send")
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
+        """Return the result of a committed send. Raises QueueDoesNotExist if the queue was deleted meanwhile.
+
+        The deletion of a queue does not conflict with a send's commit, and the messages are deleted with the queue. So
+        the queue is looked up again, after the commit and after the count: an answered send is one that the deletion
+        came after.
+        """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         count, segments = self._store.listings.newest().sent(first, last)
+        self._store.require_queue(queue)
 
         def messages() -> DataFrame:
             # A predicate that names each segment would grow with the send.

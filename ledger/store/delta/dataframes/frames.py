@@ -96,15 +96,15 @@ class Frames:
 
         Raises InvalidParameterValue if the text is not such a predicate, or if the predicate fails on a message.
         """
-        from pyspark.sql import functions as F
-
         from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
+        # From the id, and not from the name, Spark infers which partitions of the other tables it need not read.
+        tables["queues"] = f"(SELECT * FROM {tables['queues']} WHERE queue = '{queue.id}')"
         statement = view_statement("messages", tables, columns.instant_literal(now))
 
         def rows(session: SparkSession) -> DataFrame:
-            return session.sql(statement).where(F.col("queue") == queue.name)
+            return session.sql(statement)
 
         # The user's session parses the predicate, because only that session has the user's functions.
         require_readable(self._spark, rows, self._store.engine, "redrive")

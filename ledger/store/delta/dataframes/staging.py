@@ -69,7 +69,7 @@ class Staging:
         """Write files, and publish them with one commit.
 
         Return False, with nothing sent, in two cases: another send under the transaction was first, or the files are
-        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted meanwhile.
+        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted before the commit was begun.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
         allows it. If this process cannot tell whether files were published, upkeep decides.
@@ -85,8 +85,6 @@ class Staging:
                 raise
             if self._is_given_up(folder, clock):
                 return False
-            # Somebody may have deleted the queue while Spark wrote.
-            self._store.require_queue(placed.queue)
             if files:
                 operation = secrets.token_hex(8)
                 metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [], losses)
@@ -105,8 +103,10 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        Raises OverLimit if the queue has no room for the staged messages or their files.
+        Raises OverLimit if the queue has no room for the staged messages or their files. Raises QueueDoesNotExist if
+        somebody deleted the queue while Spark wrote, or while this send lost to others.
         """
+        self._store.require_queue(queue)
         counting = self._store.quotas.next_send(queue)
         if counting is not None:
             rows = sum(json.loads(file.statistics)["numRecords"] for file in files)
