@@ -11,12 +11,33 @@ import pytest
 collect_ignore = [] if find_spec("airflow") else ["airflow"]
 
 
-def pytest_itemcollected(item):
-    """Mark as `soak` the variants of a test whose ids match a pattern of its marker `soak_variants`."""
-    for marker in item.iter_markers("soak_variants"):
-        variant, kept = item.callspec.id, marker.kwargs.get("but", ())
-        if any(fnmatchcase(variant, one) for one in marker.args) and not any(fnmatchcase(variant, k) for k in kept):
-            item.add_marker(pytest.mark.soak)
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector, name):
+    """Mark as `soak` the variants of a test whose ids match a pattern of its marker `soak_variants`.
+
+    All variants of a test are collected here, even if the command line asks for one of them. Thus a pattern that no
+    variant matches is a mistake, and so is a marker that leaves the usual run no variant.
+    """
+    made = yield
+    variants = [item for item in made if isinstance(item, pytest.Function)] if isinstance(made, list) else []
+    for marker in variants[0].iter_markers("soak_variants") if variants else ():
+        kept = marker.kwargs.get("but", ())
+        slow = [item for item in variants if matches(item, marker.args)]
+        idle = [pattern for pattern in marker.args if not any(matches(item, (pattern,)) for item in slow)]
+        idle += [pattern for pattern in kept if not any(matches(item, (pattern,)) for item in slow)]
+        if idle:
+            raise collector.CollectError(f"{name}: soak_variants names {idle}, and no variant matches: correct the ids")
+        for item in slow:
+            if not matches(item, kept):
+                item.add_marker(pytest.mark.soak)
+        if all(item.get_closest_marker("soak") for item in variants):
+            raise collector.CollectError(f"{name}: soak_variants leaves the usual run no variant: use the marker soak")
+    return made
+
+
+def matches(item, patterns):
+    """Return whether the id of a test's variant matches one of the patterns."""
+    return any(fnmatchcase(item.callspec.id, pattern) for pattern in patterns)
 
 
 @pytest.fixture(scope="session")
