@@ -56,6 +56,15 @@ def spark():
 
 
 @pytest.fixture
+def short_pauses(monkeypatch):
+    """A damaged entry or a gap of a log is read again three times at once, and not for a second: nobody mends it."""
+    from ledger.delta_log import damage, history
+
+    for module in (damage, history):
+        monkeypatch.setattr(module, "PAUSES", (0.001,) * 3)
+
+
+@pytest.fixture
 def by_hand(monkeypatch):
     """No thread runs a message move task: the test takes its steps."""
     monkeypatch.setattr("ledger.client.move_tasks.MoveTasks.run", lambda self, handle, revision: None)
