@@ -7,8 +7,15 @@ import shutil
 import pytest
 
 from ledger import Ledger
+from ledger.work import consumer
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    """A consumer in this process finds out soon that its queue is empty: nobody sends meanwhile."""
+    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -336,9 +336,9 @@ def test_the_commands(open_ledger, root, dest, tmp_path, capsys):
 
 @pytest.fixture
 def nearer_versions(monkeypatch):
-    """A restored log begins at the next 200,000 and not at the next million. Delta's history on Spark looks for each
+    """A restored log begins at the next 100,001 and not at the next million. Delta's history on Spark looks for each
     version in between, which takes 20 seconds for a million."""
-    monkeypatch.setattr(backups, "VERSIONS", 2 * RESTORED_LATER_BY)
+    monkeypatch.setattr(backups, "VERSIONS", RESTORED_LATER_BY + 1)
 
 
 @pytest.mark.usefixtures("nearer_versions")
@@ -355,7 +355,19 @@ def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, s
     claim.delete()
     queue.send(spark.range(10).selectExpr("CAST(id AS STRING) AS body").toArrow())
     assert by_spark.queue("work").counts() == queue.counts()
-    by_spark.upkeep()
+
+
+@pytest.mark.soak
+def test_an_upkeep_by_spark_finds_its_way_in_a_restored_ledger(open_ledger, root, dest, spark):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    queue.receive(1).delete()
+    ledger.backup(dest)
+    Ledger.restore_backup(dest, root, replace=True)
+    before = queue.counts()
+    open_ledger("spark").upkeep()
+    assert queue.counts() == before and [one.body for one in queue.receive(2)] == ["b"]
 
 
 @pytest.mark.usefixtures("nearer_versions")

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
+from ledger.work import consumer, worker
 from tests.clock import FrozenClock
 from tests.output.silent_tables import SILENT
 
@@ -56,6 +57,13 @@ def made_once(root):
 def rows_of(claim):
     """A row per message, as a job would compute it."""
     return pa.table({"message_id": [m.message_id for m in claim], "receipt_id": [claim.receipt_id] * len(claim)})
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    """A worker in this process finds out soon that its queue is empty: nobody sends meanwhile."""
+    monkeypatch.setattr(worker, "WAIT", 0.05)
+    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -158,6 +158,7 @@ def test_a_message_that_is_both_done_and_failed_is_an_error(place, queue):
     assert queue.counts().visible == 10 and not place.written()
 
 
+@pytest.mark.soak_variants("None")
 @pytest.mark.parametrize("strange", ["x", None])
 def test_a_row_that_names_no_message_acknowledges_nothing(place, queue, strange):
     def nameless(messages):
