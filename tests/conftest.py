@@ -65,6 +65,15 @@ def short_pauses(monkeypatch):
 
 
 @pytest.fixture
+def short_waits(monkeypatch):
+    """A worker and a consumer in this process find out soon that their queue is empty: nobody sends meanwhile."""
+    from ledger.work import consumer, worker
+
+    monkeypatch.setattr(worker, "WAIT", 0.05)
+    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
+
+
+@pytest.fixture
 def by_hand(monkeypatch):
     """No thread runs a message move task: the test takes its steps."""
     monkeypatch.setattr("ledger.client.move_tasks.MoveTasks.run", lambda self, handle, revision: None)

@@ -7,15 +7,13 @@ import shutil
 import pytest
 
 from ledger import Ledger
-from ledger.work import consumer
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    """A consumer in this process finds out soon that its queue is empty: nobody sends meanwhile."""
-    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
+def soon_at_its_end(short_waits):
+    """No test here waits long for a queue that stays empty."""
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.work import consumer, worker
 from tests.clock import FrozenClock
 from tests.output.silent_tables import SILENT
 
@@ -60,10 +59,8 @@ def rows_of(claim):
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    """A worker in this process finds out soon that its queue is empty: nobody sends meanwhile."""
-    monkeypatch.setattr(worker, "WAIT", 0.05)
-    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
+def soon_at_its_end(short_waits):
+    """No test here waits long for a queue that stays empty."""
 
 
 @pytest.fixture
