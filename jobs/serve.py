@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--upkeep-every",
         metavar="PERIOD",
         default="5m",
-        help="Check once in each PERIOD whether upkeep is due, and run it in a thread; 0 leaves upkeep to other processes.",
+        help="Check once in each PERIOD whether upkeep is due, and run it in a thread; 0 leaves upkeep to others.",
     )
     arguments.add_argument("--create", action="store_true", help="Make the ledger if there is none.")
     return arguments

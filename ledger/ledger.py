@@ -75,8 +75,10 @@ class Ledger:
         opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
-        """`reopening`: the arguments by which a worker process opens the same ledger; None in memory, read-only and through
-        Spark, where no worker process does."""
+        """`reopening`: the arguments by which a worker process opens the same ledger.
+
+        It is None in memory, read-only and through Spark, where no worker process opens it.
+        """
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
 
@@ -345,8 +347,8 @@ class Ledger:
         `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
 
         Raises:
-            LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have been
-                moved.
+            LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have
+                been moved.
             LedgerError: Another process holds one of the ledger's locks.
             InvalidParameterValue: The root is no local path.
             LedgerDoesNotExist: A table is missing, or the root is a backup.
@@ -385,8 +387,8 @@ class Ledger:
         every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger doctor`
-        names files that have other permissions. Another call of `share` mends them.
+        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
+        doctor` names files that have other permissions. Another call of `share` mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -406,10 +408,10 @@ class Ledger:
         `receipts` is complete only if a round, or `fill_receipts`, runs at least once within log_retention (by default
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
-        A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an earlier
-        reading of the ledger's clock does. A round, or the opening of this ledger, read it at least mark_seconds before.
-        (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of text for each step. By default
-        the lines are logged at level debug.
+        A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an
+        earlier reading of the ledger's clock does. A round, or the opening of this ledger, read it at least
+        mark_seconds before. (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of
+        text for each step. By default the lines are logged at level debug.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -439,12 +441,11 @@ class Ledger:
         """Correct the times that were committed by a clock ahead of the right time. Return what was wrong, by queue.
 
         A queue needs a repair if its time is ahead of the ledger's clock by more than the setting maximum_clock_skew.
-        One commit sets back the queue's time and the deadlines of its messages, and `receipts` records the event "clock repaired". Another
-        commit makes sends to a FIFO queue possible again, if they were refused. If the
-        queue was made or changed under such a clock, a further commit corrects the queue's timestamps, and the instant
-        before which its messages have expired. Running message move tasks are
-        corrected in the same way, each by a commit. Call this only while the ledger's clock is right. With `dry_run`
-        nothing is changed.
+        One commit sets back the queue's time and the deadlines of its messages, and `receipts` records the event "clock
+        repaired". Another commit makes sends to a FIFO queue possible again, if they were refused. If the queue was
+        made or changed under such a clock, a further commit corrects the queue's timestamps, and the instant before
+        which its messages have expired. Running message move tasks are corrected in the same way, each by a commit.
+        Call this only while the ledger's clock is right. With `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """

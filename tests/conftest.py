@@ -11,12 +11,33 @@ import pytest
 collect_ignore = [] if find_spec("airflow") else ["airflow"]
 
 
-def pytest_itemcollected(item):
-    """Mark as `soak` the variants of a test whose ids match a pattern of its marker `soak_variants`."""
-    for marker in item.iter_markers("soak_variants"):
-        variant, kept = item.callspec.id, marker.kwargs.get("but", ())
-        if any(fnmatchcase(variant, one) for one in marker.args) and not any(fnmatchcase(variant, k) for k in kept):
-            item.add_marker(pytest.mark.soak)
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector, name):
+    """Mark as `soak` the variants of a test whose ids match a pattern of its marker `soak_variants`.
+
+    All variants of a test are collected here, even if the command line asks for one of them. Thus a pattern that no
+    variant matches is a mistake, and so is a marker that leaves the usual run no variant.
+    """
+    made = yield
+    variants = [item for item in made if isinstance(item, pytest.Function)] if isinstance(made, list) else []
+    for marker in variants[0].iter_markers("soak_variants") if variants else ():
+        kept = marker.kwargs.get("but", ())
+        slow = [item for item in variants if matches(item, marker.args)]
+        idle = [pattern for pattern in marker.args if not any(matches(item, (pattern,)) for item in slow)]
+        idle += [pattern for pattern in kept if not any(matches(item, (pattern,)) for item in slow)]
+        if idle:
+            raise collector.CollectError(f"{name}: soak_variants names {idle}, and no variant matches: correct the ids")
+        for item in slow:
+            if not matches(item, kept):
+                item.add_marker(pytest.mark.soak)
+        if all(item.get_closest_marker("soak") for item in variants):
+            raise collector.CollectError(f"{name}: soak_variants leaves the usual run no variant: use the marker soak")
+    return made
+
+
+def matches(item, patterns):
+    """Return whether the id of a test's variant matches one of the patterns."""
+    return any(fnmatchcase(item.callspec.id, pattern) for pattern in patterns)
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +53,24 @@ def spark():
     session = spark_session("tests", small=True)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch):
+    """A damaged entry or a gap of a log is read again three times at once, and not for a second: nobody mends it."""
+    from ledger.delta_log import damage, history
+
+    for module in (damage, history):
+        monkeypatch.setattr(module, "PAUSES", (0.001,) * 3)
+
+
+@pytest.fixture
+def short_waits(monkeypatch):
+    """A worker and a consumer in this process find out soon that their queue is empty: nobody sends meanwhile."""
+    from ledger.work import consumer, worker
+
+    monkeypatch.setattr(worker, "WAIT", 0.05)
+    monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -110,9 +110,9 @@ def consume(
 
     The function gets a message (message.body, message.message_id, ...), or with --batch a list of messages. For a
     message it returns a dict, a dataclass, a list of them, or None. If the function raises for a message, only that
-    message fails. If it raises the same error for every message tried, the command ends. Python also looks for modules in
-    the current folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others back,
-    and ends. The Python documentation of `Queue.consume` has the details.
+    message fails. If it raises the same error for every message tried, the command ends. Python also looks for modules
+    in the current folder. After SIGTERM or the first Ctrl-C, the command writes finished messages, gives the others
+    back, and ends. The Python documentation of `Queue.consume` has the details.
 
     To write rows: --function my_module:my_function --output ./answers.
 
@@ -166,7 +166,8 @@ def consume(
     except Exception as error:
         traceback.print_exception(error)
         raise click.ClickException(
-            f"{function} raises the same error for every message: {type(error).__name__}: {error}. The messages were given back"
+            f"{function} raises the same error for every message: {type(error).__name__}: {error}. The messages were "
+            "given back"
         ) from None
     counts = {
         "messages": consumed.messages,

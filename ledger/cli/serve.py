@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     type=click.Choice(["fenced", "recorded"]),
     default="fenced",
     show_default=True,
-    help="How queues created from now on treat late and replaced receipts: as the documentation of SQS says, or as SQS did when it was recorded.",
+    help="How queues created from now on treat late and replaced receipts: as the documentation of SQS says, or as "
+    "recorded answers of SQS show.",
 )
 @click.option(
     "--url", help="The beginning of queue URLs, if clients reach the endpoint by another address, such as a proxy."
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     default="5m",
     show_default=True,
     metavar="PERIOD",
-    help="Check once in each PERIOD whether upkeep is due, and run it in a thread; 0 leaves upkeep to other processes.",
+    help="Check once in each PERIOD whether upkeep is due, and run it in a thread; 0 leaves upkeep to others.",
 )
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
 @as_json

@@ -78,7 +78,7 @@ def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str,
         return None
     return (
         f"somebody gave the table {table} a constraint that refuses a row of this commit: {failed.cause}",
-        f"remove the constraint through Spark: ALTER TABLE delta.`{failed.place}` DROP CONSTRAINT <the constraint's name>",
+        f"remove the constraint through Spark: ALTER TABLE delta.`{failed.place}` DROP CONSTRAINT <its name>",
     )
 
 

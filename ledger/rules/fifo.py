@@ -32,13 +32,15 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
     unless you delete the message or it becomes visible." A member that is not visible holds back the members of its
     group after it. It does not hold back the members before it, as a recorded answer of SQS shows (the scenario
-    fifo_group_visibility_extends_with_change_message_visibility). F4: a member that is gone (deleted, moved or expired) holds back no member.
+    fifo_group_visibility_extends_with_change_message_visibility). F4: a member that is gone (deleted, moved or expired)
+    holds back no member.
 
-    F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come before those
-    of the next group. A group became receivable when its first visible message came, or when the last hold of any of
-    its messages ended, gone messages included. The later of the two instants counts. If a message
-    of one group arrives in the millisecond in which a hold of another group ends, the first of these groups comes first. Between groups with equal instants, the place of their first messages
-    decides. The holds of messages that upkeep dropped are not known.
+    F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come
+    before those of the next group. A group became receivable when its first visible message came, or when the last hold
+    of any of its messages ended, gone messages included. The later of the two instants counts. If a message of one
+    group arrives in the millisecond in which a hold of another group ends, the first of these groups comes first.
+    Between groups with equal instants, the place of their first messages decides. The holds of messages that upkeep
+    dropped are not known.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -127,7 +129,8 @@ def clock_repairs(queue: str, slot: int = 0) -> str:
 def repaired_at(queue: str, slot: int = 0) -> str:
     """Return the application id under which a repair of a queue's clock notes an instant.
 
-    Of the sends before the repair (see `clock_repairs`), only those up to this instant count in a search for the last send.
+    Of the sends before the repair (see `clock_repairs`), only those up to this instant count when the last send is
+    looked for.
     """
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 

@@ -55,7 +55,8 @@ def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> Non
             return
         if os.environ.get(_RESTARTED_VARIABLE) == str(environment.folder):
             raise BootstrapError(
-                f"{environment.python} does not use the environment {environment.folder}: delete that folder and start again"
+                f"{environment.python} does not use the environment {environment.folder}: delete that folder and start "
+                "again"
             )
     except BootstrapError as error:
         sys.exit(f"ledger: {error}")

@@ -1,6 +1,7 @@
 """A ledger with one queue, and the command line on it."""
 
 import functools
+import shutil
 
 import pytest
 
@@ -13,8 +14,17 @@ def root(tmp_path):
     return str(tmp_path / "ledger-data")
 
 
+@pytest.fixture(scope="session")
+def empty_ledger(tmp_path_factory):
+    """A folder with the ledger's empty tables, to be copied."""
+    root = tmp_path_factory.mktemp("template") / "ledger"
+    Ledger.open(str(root))
+    return root
+
+
 @pytest.fixture
-def ledger(root):
+def ledger(empty_ledger, root):
+    shutil.copytree(empty_ledger, root)
     return Ledger.open(root)
 
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from ledger import GroupLimit
 from ledger.cli.consume import group_limits_of
 
+pytestmark = pytest.mark.usefixtures("short_waits")
 HANDLERS = """
 def row(message):
     return {"n": int(message.body), "tokens": 3}

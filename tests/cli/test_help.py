@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,21 +37,29 @@ EXAMPLES = [
 SLOW = ("submit", "serve")
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with a ledger and the files that examples name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEDGER_ROOT", "ledger-data")
-    ledger = Ledger.open("ledger-data")
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """A folder with a ledger and the files that examples name, to be copied."""
+    folder = tmp_path_factory.mktemp("examples")
+    ledger = Ledger.open(str(folder / "ledger-data"))
     dead, work = ledger.create_queue("dead"), ledger.create_queue("work", {"VisibilityTimeout": 600})
     work.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 5}})
     work.set_tags({"team": "data"})
     work.send([f"body {number}" for number in range(20)])
-    ledger.backup("monday")
-    work.export_to("monday.parquet")
-    (tmp_path / "orders.csv").write_text("body\none\n")
-    (tmp_path / "bodies.txt").write_text("one\ntwo\n")
-    return work
+    ledger.backup(folder / "monday")
+    work.export_to(folder / "monday.parquet")
+    (folder / "orders.csv").write_text("body\none\n")
+    (folder / "bodies.txt").write_text("one\ntwo\n")
+    return folder
+
+
+@pytest.fixture
+def place(made_once, tmp_path, monkeypatch):
+    """The queue of a copy of `made_once`, in which the commands run."""
+    shutil.copytree(made_once, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_ROOT", "ledger-data")
+    return Ledger.open("ledger-data").queue("work")
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=" ".join)

@@ -6,6 +6,7 @@ A call of such a queue takes at most ten; so what fills it here asks the store f
 import pytest
 
 from ledger.errors import LedgerError, OverLimit
+from ledger.rules import limits
 from ledger.rules.limits import MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO
 from ledger.store.protocol import ReceiveRequest
 from tests.conformance.looking import changing_nothing
@@ -22,11 +23,19 @@ def claim_many(queue, clock, count, timeout=30):
 
 
 @pytest.fixture
+def small_quota(monkeypatch):
+    """A quota of 1,200 messages, for what does not depend on the number."""
+    monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT", 1_200)
+    return 1_200
+
+
+@pytest.fixture
 def full(make_queue, clock):
     """A standard queue with 5 messages more than its quota, and 3 messages short of it in flight."""
+    quota = limits.MAXIMUM_IN_FLIGHT
     queue = make_queue(Limits="SQS", Lanes=1)
-    queue.send(["x"] * (MAXIMUM_IN_FLIGHT + 5))
-    assert claim_many(queue, clock, MAXIMUM_IN_FLIGHT - 3) == MAXIMUM_IN_FLIGHT - 3
+    queue.send(["x"] * (quota + 5))
+    assert claim_many(queue, clock, quota - 3) == quota - 3
     return queue
 
 
@@ -51,8 +60,7 @@ def test_q2_a_receive_gets_what_the_quota_leaves_then_a_short_poll_is_an_error_a
     assert full.receive(10).count == 10, "what ran out is in flight no more"
 
 
-@pytest.mark.soak_variants("memory")
-def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_none(full):
+def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_none(small_quota, full):
     first = full.receive(3).messages()
     full.delete(first[0].receipt_handle)
     full.change_visibility(first[1].receipt_handle, 0)
@@ -61,8 +69,7 @@ def test_q2_a_deleted_and_a_released_message_make_room_and_a_locked_one_takes_no
         full.receive()
 
 
-@pytest.mark.soak_variants("memory")
-def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
+def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(small_quota, full):
     claim = full.receive(3, attempt_id="job")
     assert claim.count == 3
     again = full.receive(3, attempt_id="job")
@@ -71,15 +78,14 @@ def test_q2_the_same_attempt_gets_its_claim_again_at_the_quota(full):
         full.receive(3, attempt_id="another job")
 
 
-@pytest.mark.soak_variants("memory")
-def test_q2_no_receive_of_any_size_goes_beyond_the_quota(make_queue, clock):
+def test_q2_no_receive_of_any_size_goes_beyond_the_quota(small_quota, make_queue, clock):
     queue = make_queue(Limits="SQS", Lanes=4)
     for _ in range(4):
-        queue.send(["x"] * 31_000)
+        queue.send(["x"] * (small_quota // 4 + 10))
     taken = 0
-    while taken < MAXIMUM_IN_FLIGHT:
+    while taken < small_quota:
         taken += claim_many(queue, clock, None)
-        assert queue.counts().in_flight == taken <= MAXIMUM_IN_FLIGHT
+        assert queue.counts().in_flight == taken <= small_quota
     with pytest.raises(OverLimit):
         claim_many(queue, clock, None)
 

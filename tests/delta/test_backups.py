@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.cli.app import run
 from ledger.delta_log import damage
+from ledger.delta_log.history import RESTORED_LATER_BY
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
@@ -333,6 +334,14 @@ def test_the_commands(open_ledger, root, dest, tmp_path, capsys):
     assert open_ledger().queue("work").counts().visible == 1
 
 
+@pytest.fixture
+def nearer_versions(monkeypatch):
+    """A restored log begins at the next 100,001 and not at the next million. Delta's history on Spark looks for each
+    version in between, which takes 20 seconds for a million."""
+    monkeypatch.setattr(backups, "VERSIONS", RESTORED_LATER_BY + 1)
+
+
+@pytest.mark.usefixtures("nearer_versions")
 def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, spark):
     ledger = open_ledger()
     queue = ledger.create_queue("work", {"Lanes": 1})
@@ -346,9 +355,22 @@ def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, s
     claim.delete()
     queue.send(spark.range(10).selectExpr("CAST(id AS STRING) AS body").toArrow())
     assert by_spark.queue("work").counts() == queue.counts()
-    by_spark.upkeep()
 
 
+@pytest.mark.soak
+def test_an_upkeep_by_spark_finds_its_way_in_a_restored_ledger(open_ledger, root, dest, spark):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    queue.receive(1).delete()
+    ledger.backup(dest)
+    Ledger.restore_backup(dest, root, replace=True)
+    before = queue.counts()
+    open_ledger("spark").upkeep()
+    assert queue.counts() == before and [one.body for one in queue.receive(2)] == ["b"]
+
+
+@pytest.mark.usefixtures("nearer_versions")
 def test_a_send_through_spark_in_whose_midst_the_ledger_is_replaced_is_in_the_new_one(open_ledger, root, dest, spark):
     """Spark's commit lies below the new log's first version: the answer was a send of no message."""
     ledger = open_ledger("spark")

@@ -37,6 +37,8 @@ SMALL_SESSION |= {'spark_session("example")': 'spark_session("example", small=Tr
 #: Each process takes seconds of a core to start, and a run ends when the visibility timeout brings nothing back.
 FEWER_PROCESSES = {"processes=3": "processes=2", "--processes 3": "--processes 1"}
 FEWER_PROCESSES |= {'"VisibilityTimeout": 30': '"VisibilityTimeout": 6'}
+#: Each prompt takes 0.2 seconds of an API in its place.
+FEWER_PROMPTS = {"range(2_000)": "range(400)"}
 
 
 def _rows_of(table: str) -> list[dict]:
@@ -103,9 +105,9 @@ def _without_spark_before() -> None:
 
 def _without_spark_after(_: dict, said: list[str]) -> None:
     first, failed, parked, consumed = said
-    assert "messages=2000" in first and "rejected=1" in first and "failed=3" in first and "cost=6000" in first
+    assert "messages=400" in first and "rejected=1" in first and "failed=3" in first and "cost=1200" in first
     rows = _rows_of("answers")
-    assert len(rows) == 2_000 == len({row["message_id"] for row in rows})
+    assert len(rows) == 400 == len({row["message_id"] for row in rows})
     assert "an empty prompt" in failed and "ValueError: no such language (prompts.py:14)" in failed
     assert "moved 2 messages" in failed and "released 0 messages" in parked
     assert "consumed 0 messages" in consumed
@@ -152,7 +154,9 @@ SCENES: dict[str, Scene] = {
     "docs/tutorials/killed-worker.md": Scene(after=_killed_worker_after),
     "docs/how-to/python.md": Scene(after=_python_after, replaced={"1_000_000": "3_000", **SMALL_SESSION}, spark=True),
     "docs/how-to/command-line.md": Scene(_command_line_before, _command_line_after, in_process=True),
-    "docs/how-to/without-spark.md": Scene(_without_spark_before, _without_spark_after, replaced=FEWER_PROCESSES),
+    "docs/how-to/without-spark.md": Scene(
+        _without_spark_before, _without_spark_after, replaced=FEWER_PROCESSES | FEWER_PROMPTS
+    ),
     "docs/how-to/sql.md": Scene(_sql_before, _sql_after),
     "docs/examples/spark_worker.py": Scene(replaced=SMALL_SESSION, spark=True),
     "docs/how-to/notebooks.md": Scene(_sql_before, _notebooks_after),

@@ -1,5 +1,6 @@
 """A claim whose message files are lost is never acknowledged, whatever the session's settings pass by."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,20 @@ def lenient(spark):
         spark.conf.set(name, value)
 
 
+@pytest.fixture(scope="module")
+def sent(spark, tmp_path_factory):
+    """A ledger whose queue `jobs` has two files of messages, to be copied: Spark takes seconds to write them."""
+    root = tmp_path_factory.mktemp("sent") / "ledger"
+    queue = Ledger.open(str(root), spark).create_queue("jobs")
+    queue.send(spark.range(20).selectExpr("cast(id as string) body"))
+    queue.send(spark.range(20, 30).selectExpr("cast(id as string) body"))
+    return root
+
+
 @pytest.fixture
-def queue(lenient, tmp_path):
-    queue = Ledger.open(str(tmp_path / "ledger"), lenient).create_queue("jobs")
-    queue.send(lenient.range(20).selectExpr("cast(id as string) body"))
-    queue.send(lenient.range(20, 30).selectExpr("cast(id as string) body"))
-    return queue
+def queue(lenient, sent, tmp_path):
+    shutil.copytree(sent, tmp_path / "ledger")
+    return Ledger.open(str(tmp_path / "ledger"), lenient).queue("jobs")
 
 
 @pytest.fixture(params=["missing", "empty", "corrupt"])

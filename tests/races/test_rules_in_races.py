@@ -33,7 +33,7 @@ def test_groups_keep_their_order_and_repeated_sends_are_stored_once(make_race, r
     assert race.judge() == []
 
 
-@pytest.mark.soak_variants("short")
+@pytest.mark.soak
 @pytest.mark.parametrize("seconds", [pytest.param(5, id="short"), LONG])
 def test_groups_keep_their_order_between_processes(make_race, seconds):
     race = fifo(make_race)

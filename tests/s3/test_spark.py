@@ -39,6 +39,7 @@ def test_a_dataframe_that_is_sent_is_a_dataframe_when_it_is_received(ledger, que
     assert sorted(message.body for message in claim.messages()) == BODIES
 
 
+@pytest.mark.soak_variants("given")
 @pytest.mark.parametrize("keys", ["given", "of the environment"])
 def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are_gone(
     s3_spark, s3, place, monkeypatch, keys

@@ -119,6 +119,7 @@ def test_on_a_full_disk_whatever_is_called_does_it_or_names_the_storage(open_led
 
 
 @pytest.mark.soak_variants("queues", "messages")
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("table", TABLES)
 def test_with_a_damaged_log_whatever_is_called_does_it_or_names_the_storage(open_ledger, queue, log_of, table):
     ledger, claim = open_ledger(), queue.receive(1, 60)
@@ -145,6 +146,7 @@ def test_what_committed_is_no_failure_though_its_checkpoint_cannot_be_written(qu
     assert versions == sorted(set(versions))
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_a_damaged_log_is_named(queue, open_ledger, log_of, engine, root):
     other = open_ledger(engine).queue("jobs")
     damage(log_of("visibility"))
@@ -207,6 +209,7 @@ def test_a_version_that_a_listing_misses_is_looked_for_again(queue, open_ledger,
             assert open_ledger(engine).queue("jobs").counts().in_flight == 3
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_a_version_that_is_gone_for_good_is_a_damaged_log(queue, open_ledger, log_of, engine):
     for _ in range(3):
         queue.receive(1)

@@ -67,7 +67,7 @@ def test_a_send_that_meets_a_full_disk_is_an_error_of_the_storage(spark, tmp_pat
     assert queue.send(frame).count == ROWS == queue.counts().stored
 
 
-def test_a_worker_that_meets_a_full_disk_gives_its_claim_back_and_blames_no_message(spark, tmp_path):
+def test_a_worker_that_meets_a_full_disk_gives_its_claim_back_and_blames_no_message(spark, tmp_path, short_waits):
     place, said = Place(tmp_path, FrozenClock(), spark=spark), []
     place.queue.send([str(number) for number in range(ROWS)])
 

@@ -13,6 +13,8 @@ from ledger.cli import main
 from ledger.delta_log.storage import log_file
 from ledger.errors import InvalidParameterValue, LedgerDamaged, OutputNotWritten, OutputUnreadable
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 #: What may become of the newest entry.
 HARMS = {"empty": lambda whole: b"", "torn": lambda whole: whole[: len(whole) // 2], "zeros": lambda whole: bytes(4096)}
 

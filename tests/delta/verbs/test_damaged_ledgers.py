@@ -21,6 +21,8 @@ from ledger.store.delta.commit import file_locks
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.verbs import repair as repairing
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 
 @pytest.fixture
 def queue(open_ledger):

@@ -61,12 +61,11 @@ def seen(empty_ledger, tmp_path_factory, spark):
     found = {}
     for name, _ in zip(life.story(), memory.story()):
         number = {message_id: n for n, message_id in enumerate(life.ids)}
-        view = {
-            (r["queue"], number[r["message_id"]]): [r[f] for f in FACTS] for r in rows(life.ledger.view("messages"))
-        }
+        listed = rows(life.ledger.view("messages"))
+        view = {(row["queue"], number[row["message_id"]]): [row[fact] for fact in FACTS] for row in listed}
         depth = {row["queue"]: [row[state] for state in STATES] for row in rows(life.ledger.view("queue_depth"))}
         counts = [{q.name: q.counts() for q in one.ledger.list_queues()} for one in (life, memory)]
-        found[name] = view, peeked(memory), depth, counts, len(rows(life.ledger.view("messages")))
+        found[name] = view, peeked(memory), depth, counts, len(listed)
     return found
 
 
