@@ -10,6 +10,7 @@ line or below::
     application.py              ASGI: dispatch to threads and polls, health
     metrics.py                  counts in the text format of Prometheus
     access_log.py               a line for each request, without its body
+    line_writer.py              a thread that writes lines
     connections.py              bounds on connections and on request heads
     polls.py pool.py            long polls that hold no thread; threads for calls, and the order of calls
     handling.py                 one request: verify, read, do, answer

@@ -9,25 +9,19 @@ them are lost, and so are lines that cannot be written.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import queue
-import threading
-import time
 from datetime import datetime, timezone
-from pathlib import Path
 
+from ledger.endpoint import line_writer
 from ledger.endpoint.handling import Exchange
+from ledger.endpoint.line_writer import LineWriter
 from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
 #: The outcome of a request whose client disconnected before the answer.
 GONE = "ClientGone"
-#: How many lines wait to be written at most, and for how many seconds `close` waits for them.
-WAITING_LINES, CLOSE_SECONDS = 20_000, 5.0
 
 
 class AccessLog:
@@ -41,11 +35,10 @@ class AccessLog:
         Raises:
             OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
         """
-        self._file = _File(path)
-        self._lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
-        self._has_lost = False
-        self._writer = threading.Thread(target=self._write_lines, name="ledger-access-log", daemon=True)
-        self._writer.start()
+        self._writer = LineWriter(
+            line_writer.STANDARD_OUTPUT if path == STANDARD_OUTPUT else path,
+            lambda reason: log.error("The access log cannot be written (%s); its lines are lost until it can", reason),
+        )
 
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
@@ -70,77 +63,8 @@ class AccessLog:
             "bytes_in": exchange.bytes_in if exchange else None,
             "bytes_out": len(response.body) if response else None,
         }
-        try:
-            self._lines.put_nowait(json.dumps(line))
-        except queue.Full:
-            self._lose(f"{WAITING_LINES} lines wait for a reader that does not read, or for a slow disk")
+        self._writer.write(json.dumps(line))
 
     def close(self) -> None:
-        """Write the lines that wait, and close the file. Lines that are not written in CLOSE_SECONDS are lost."""
-        until = time.monotonic() + CLOSE_SECONDS
-        with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=CLOSE_SECONDS)
-        self._writer.join(max(0.0, until - time.monotonic()))
-        if self._writer.is_alive():
-            log.error("The access log's last lines were not written in %s seconds, and are lost", CLOSE_SECONDS)
-
-    def _write_lines(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:
-                self._file.write(line)
-                self._has_lost = False
-            except OSError as error:
-                self._lose(str(error))
-        self._file.close()
-
-    def _lose(self, reason: str) -> None:
-        if not self._has_lost:
-            log.error("The access log cannot be written (%s); its lines are lost until it can", reason)
-        self._has_lost = True
-
-
-class _File:
-    """A file that is opened anew when its path names another file. Only one thread uses it after its start.
-
-    The standard output is written by its descriptor. Python would wait at its end for a thread that holds `sys.stdout`.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = None if path == STANDARD_OUTPUT else path
-        self._descriptor: int | None = 1 if self._path is None else _opened(self._path)
-
-    def write(self, line: str) -> None:
-        """Append a line. Raises OSError."""
-        descriptor, rest = self._current(), f"{line}\n".encode()
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-
-    def close(self) -> None:
-        """Close the file. What a full disk does not take is lost."""
-        if self._path is not None and self._descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-        self._descriptor = None
-
-    def _current(self) -> int:
-        if self._path is not None:
-            if self._descriptor is not None and not _is_file_at(self._path, self._descriptor):
-                self.close()
-            if self._descriptor is None:
-                self._descriptor = _opened(self._path)
-        assert self._descriptor is not None, "it is open"
-        return self._descriptor
-
-
-def _opened(path: str) -> int:
-    # Without O_NONBLOCK, to open a named pipe would wait for a reader. With it, a pipe without a reader is an error.
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-    os.set_blocking(descriptor, True)
-    return descriptor
-
-
-def _is_file_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(Path(path).stat(), os.fstat(descriptor))
-    except OSError:
-        return False
+        """Write the lines that wait, for some seconds, and close the file."""
+        self._writer.close()

@@ -110,8 +110,8 @@ class Application:
             if self._access_log is not None:
                 self._access_log.write(request, client, time.monotonic() - began, None, None)
             return
+        exchange.free()
         if exchange.refused_for == THROTTLED:
-            exchange.free()
             await asyncio.sleep(THROTTLED_SECONDS)
         seconds = time.monotonic() - began
         self.metrics.answered(exchange.action, exchange.refused_for, seconds)
@@ -127,7 +127,7 @@ class Application:
     async def _exchange(
         self, request: Request, receive: Receive, connection: BoundedProtocol
     ) -> tuple[Exchange, Response]:
-        body = Body(self._body_bound(request), self._large_bodies)
+        body = Body(self._body_bound(request), self._large_bodies, is_verified=connection.is_verified)
         try:
             try:
                 await read_within(self._bounds.request_seconds, body.read(receive))

@@ -22,14 +22,18 @@ class Gone(Exception):
 
 
 class LargeBodies:
-    """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes."""
+    """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes.
+
+    Bodies on connections without a verified request have at most half of it. Who knows a key's id, which is no secret,
+    could otherwise shut out the others.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self.taken = most, 0
 
-    def take(self, more: int) -> bool:
+    def take(self, more: int, *, is_verified: bool) -> bool:
         """Take memory for `more` bytes, if there is enough. Return whether there was."""
-        if self.taken + more > self._most:
+        if self.taken + more > (self._most if is_verified else self._most // 2):
             return False
         self.taken += more
         return True
@@ -47,8 +51,8 @@ class Body:
     the answer.
     """
 
-    def __init__(self, most: int, large_bodies: LargeBodies) -> None:
-        self._most, self.found = most, bytearray()
+    def __init__(self, most: int, large_bodies: LargeBodies, *, is_verified: bool) -> None:
+        self._most, self.found, self._is_verified = most, bytearray(), is_verified
         self._large_bodies, self._taken = large_bodies, 0
         self.refusal: Refusal | None = None
 
@@ -80,7 +84,7 @@ class Body:
             return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
         more = length - self._taken
         if length > LARGE_BODY_BYTES:
-            if not self._large_bodies.take(more):
+            if not self._large_bodies.take(more, is_verified=self._is_verified):
                 return Throttled()
             self._taken += more
         return None

@@ -23,6 +23,7 @@ from ledger.endpoint.application import LOOPBACK, Bounds
 from ledger.endpoint.connections import MOST_CONNECTIONS, most_connections, raise_limit_of_files
 from ledger.endpoint.handling import Endpoint
 from ledger.endpoint.keys import KeyRotation
+from ledger.endpoint.line_writer import log_in_background
 from ledger.endpoint.serving import Server, listening, serve
 from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
@@ -84,12 +85,14 @@ def run(
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
-    try:
-        with KeyRotation(options.keys) as rotation:
-            _serve(open_ledger, options, say, announce or (lambda url: say(f"serving at {url}")), access_log, rotation)
-    finally:
-        if access_log is not None:
-            access_log.close()
+    # A SIGHUP while the process ends must not end it at once.
+    with KeyRotation(options.keys) as rotation, log_in_background():
+        try:
+            announce = announce or (lambda url: say(f"serving at {url}"))
+            _serve(open_ledger, options, say, announce, access_log, rotation)
+        finally:
+            if access_log is not None:
+                access_log.close()
 
 
 def _serve(

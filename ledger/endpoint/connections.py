@@ -11,7 +11,7 @@ A connection waits for a request in these states, and each has an end:
 - for the head of its first request, or for the rest of a head: HEAD_SECONDS;
 - for the body of a request: the application's bound;
 - for its next request: the server's `timeout_keep_alive`;
-- for its client to read the last answer: UNREAD_SECONDS after the server has closed it.
+- for its client to read answers: UNREAD_SECONDS after the server has closed it, or can write no more.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ import asyncio
 import logging
 import resource
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ledger.endpoint.line_writer import Seldom
+
 log = logging.getLogger("ledger.endpoint")
+#: Without uvicorn's warnings: strangers cause one for each line that is no HTTP.
+_HTTP_LOG = logging.getLogger("ledger.endpoint.http")
+_HTTP_LOG.setLevel(logging.ERROR)
 #: The most bytes of a request's head, and the most seconds until a head is whole.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
 #: A request may have this many bytes of framing for each byte of its body: as many as a chunk of a single byte has.
@@ -39,8 +43,8 @@ MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
 OTHER_FILES = 384
 #: So many seconds the server waits if it cannot accept a connection.
 ACCEPT_PAUSE = 0.1
-#: The log has at most one line about too many connections, and one about too many files, in so many seconds.
-SECONDS_BETWEEN_WARNINGS = 60.0
+#: So many requests a connection may send before the answers to earlier ones.
+MOST_PIPELINED = 8
 
 
 def raise_limit_of_files() -> int:
@@ -67,7 +71,7 @@ class Connections:
         #: Connections that wait for a request, the longest wait first. Each value tells nothing.
         self._unverified: dict[BoundedProtocol, None] = {}
         self._verified: dict[BoundedProtocol, None] = {}
-        self._warn = _Seldom()
+        self._warn = Seldom()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -132,7 +136,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], connections: Connections) -> None:
         super().__init__(config, server_state, app_state)
-        self._bound = connections
+        self._bound, self.logger = connections, _HTTP_LOG
+        #: The request that the application answers now.
+        self._running: Any = None
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer of a head."""
@@ -140,10 +147,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers, tell the request that is being answered, and free what the connection has."""
         self._end_head()
+        self._end_unread()
         self._bound.remove(self)
         super().connection_lost(exc)
+        # After a reset, uvicorn leaves the timer. It tells only the newest request.
+        self._unset_keepalive_if_required()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        # These have references to the connection. Garbage collections, which would free it with its head, are rare.
+        self.pipeline.clear()
+        self.scope = self.headers = self.cycle = self._running = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and bound all bytes that are not a body."""
@@ -171,12 +187,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note that a request has ended."""
         self._ended = True
-        if not self.cycle.response_complete:
+        if not self.cycle.response_complete and self._unread_timer is None:
             self._bound.begin(self)
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Restart the timer for a new head."""
+        """Restart the timer for a new head. Refuse a request if too many before it have no answer."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise _TooManyRequests
         self._end_head()
         self._await_head()
         super().on_message_begin()
@@ -190,10 +208,30 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the client to read the last answer."""
         super().on_response_complete()
+        if self.cycle is None:
+            # The connection has gone.
+            return
+        if self.pipeline:
+            # uvicorn reads on, although requests wait.
+            self.flow.pause_reading()
         if self.cycle.response_complete or self.cycle.more_body:
             self._bound.wait(self)
         if self.transport.is_closing():
             self._close()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._bound.wait(self)
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on with the answer: the client has read."""
+        super().resume_writing()
+        self._end_unread()
+        if not self._is_idle() and not self.cycle.more_body:
+            self._bound.begin(self)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection."""
@@ -214,6 +252,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _end_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
     def _await_head(self) -> None:
         self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
@@ -233,6 +280,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
 
+class _TooManyRequests(Exception):
+    """A client sends more requests than MOST_PIPELINED without awaiting their answers."""
+
+
 class Acceptor:
     """Accepts connections on a listening socket, with TLS if there is a context. Must be used in the event loop.
 
@@ -246,7 +297,7 @@ class Acceptor:
         """`make` returns the protocol of a new connection. `tls` is an ssl.SSLContext or None."""
         self._sock, self._connections, self._make, self._tls = sock, connections, make, tls
         self._handshakes = set[asyncio.Task[Any]]()
-        self._warn = _Seldom()
+        self._warn = Seldom()
 
     async def run(self) -> None:
         """Accept connections until the task is cancelled."""
@@ -292,17 +343,3 @@ class Acceptor:
 
         handshake.add_done_callback(end)
         self._connections.add(connection)
-
-
-class _Seldom:
-    """Tells whether a line may be logged again."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-
-    def is_due(self) -> bool:
-        now = time.monotonic()
-        if self._last is not None and now - self._last < SECONDS_BETWEEN_WARNINGS:
-            return False
-        self._last = now
-        return True

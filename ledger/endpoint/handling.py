@@ -123,11 +123,12 @@ def is_loopback_named(request: Request) -> bool:
 
     A request without Host is of no browser.
     """
-    host = _host_of(f"//{request.headers.get('host', 'localhost')}")
+    host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return False
 
@@ -139,12 +140,14 @@ def _require_no_page(request: Request, public: str | None) -> None:
     that it shows. Without this check a page could purge a queue.
 
     Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
-    any other value means a page. Older browsers name the page's site in Origin, or only in Referer. All of these say
+    any other value means a page. Older browsers name the page's site in Origin, or only in Referer, or do not name it:
+    so a browser must send Sec-Fetch-Site. All of these say
     that the page is from here if its site has a name that first meant another machine, and now means this one (DNS
     rebinding). So the header Host must be a name of this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
-    foreign = _is_foreign(request) if site is None else site != "none"
+    is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")
+    foreign = is_old_browser or _is_foreign(request) if site is None else site != "none"
     if "origin" in request.headers or foreign:
         raise Refusal("AccessDenied", "A page in a browser may not use an endpoint that verifies no signatures.")
     named = request.headers.get("host", "")

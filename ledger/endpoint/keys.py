@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -69,11 +70,10 @@ def read(path: str, owner: str) -> Keys:
     Raises InvalidParameterValue for a file that cannot be read, or has wrong content. The error names the file and the
     wrong key's id, but no secret.
     """
-    if Path(path).exists() and not Path(path).is_file():
-        # A pipe would give the keys once only, or let the process wait for a writer.
-        bound = "It is no regular file, and is read more than once"
-        raise InvalidParameterValue("keys", path, bound, "Write the keys to a file.")
     try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            # A pipe would give the keys once only, or let the process wait for a writer.
+            raise OSError(0, "It is no regular file, and is read more than once")
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except RecursionError:
         raise InvalidParameterValue("keys", path, "Its values are nested too deep", _FILE) from None

@@ -20,7 +20,7 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen` if it is given; else a function that prints in an interactive process, or `log` in another one."""
+    """Return `chosen` if it is given; else a function that prints in an interactive process, or `log` elsewhere."""
     return chosen or (_say if is_interactive() else log)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import re
 import socket
 import ssl
+import struct
 import threading
 import tracemalloc
 import urllib.request
@@ -20,7 +22,14 @@ import pytest
 from ledger import Ledger
 from ledger.endpoint import application, connections
 from ledger.endpoint.application import Bounds
-from ledger.endpoint.connections import LEAST_CONNECTIONS, MOST_CONNECTIONS, OTHER_FILES, most_connections
+from ledger.endpoint.bodies import LargeBodies
+from ledger.endpoint.connections import (
+    LEAST_CONNECTIONS,
+    MOST_CONNECTIONS,
+    OTHER_FILES,
+    BoundedProtocol,
+    most_connections,
+)
 from ledger.endpoint.handling import Exchange
 from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
@@ -186,7 +195,7 @@ def test_large_bodies_of_a_known_keys_id_take_bounded_memory(query_models):
         f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\nAuthorization: AWS4-HMAC-SHA256 Credential="
         f"{KEY}/20261127/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature={'0' * 64}\r\n\r\n"
     ).encode()
-    bounds = Bounds(threads=4, large_bodies_bytes=1_000_000)
+    bounds = Bounds(threads=4, large_bodies_bytes=2_000_000)
     with served(ledger, ledger.clock, query_models, bounds=bounds) as endpoint:
         with opened(endpoint, head + b"x" * 800_000) as first:
             while b"\nledger_large_bodies_bytes 800000\n" not in asked(endpoint, method="GET", path="/metrics")[2]:
@@ -254,3 +263,91 @@ def test_refused_requests_that_wait_for_their_answer_hold_no_body(query_models, 
         clock.free.set()
         for one in refused:
             until(one, b"RequestThrottled")
+
+
+SMALL = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_requests_without_end_take_no_memory(bounded):
+    """A stranger who awaits no answer. A request has 28 bytes, and took some 2,500 bytes of memory."""
+    with opened(bounded) as raw, pytest.raises(OSError):
+        for _ in range(1_000):
+            raw.sendall(SMALL * 1_000)
+    assert asked(bounded, method="GET", path="/health")[0] == 200
+
+
+def test_some_requests_may_come_before_the_answers_to_earlier_ones(bounded):
+    with opened(bounded, SMALL * connections.MOST_PIPELINED + SMALL.replace(b"GET", b"HEAD")) as raw:
+        found = b""
+        while found.count(b"HTTP/1.1 ") <= connections.MOST_PIPELINED:
+            found += raw.recv(65_536)
+
+
+def test_strangers_who_read_no_answer_keep_no_client_out(query_models, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_PIPELINED", 100_000)
+    ledger = Ledger.in_memory(FrozenClock())
+    ledger.create_queue("q", {"Limits": "SQS"})
+    with (
+        served(ledger, ledger.clock, query_models, bounds=Bounds(threads=4, connections=FEW)) as endpoint,
+        ExitStack() as stack,
+    ):
+        for _ in range(FEW):
+            stranger = stack.enter_context(socket.socket())
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            stranger.connect(("127.0.0.1", endpoint.port))
+            stranger.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(30):
+                    stranger.sendall(SMALL * 1_000)
+        assert endpoint.new_client().send_message(QueueUrl=URL, MessageBody="body")
+
+
+def test_a_closed_connection_is_freed_at_once(bounded):
+    """Not at the next garbage collection, which comes seldom: its head may have 64 KiB."""
+    client = bounded.new_client()
+    client.send_message(QueueUrl=URL, MessageBody="body")
+    client.close()
+    with opened(bounded, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as raw:
+        until(raw, b"ok\n")
+    with opened(bounded, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as raw:
+        until(raw, b"ok\n")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gc.disable()
+    try:
+        while bounded.server.server_state.connections:
+            threading.Event().wait(0.01)
+        gc.collect()
+        for _ in range(3):
+            with opened(bounded, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as raw:
+                until(raw, b"ok\n")
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for _ in range(500):
+            if not any(isinstance(one, BoundedProtocol) for one in gc.get_objects()):
+                break
+            threading.Event().wait(0.01)
+        else:
+            pytest.fail("connections are still in memory")
+    finally:
+        gc.enable()
+
+
+def test_a_pipelined_request_hides_no_disconnect(query_models):
+    ledger = Ledger.in_memory(FrozenClock())
+    ledger.create_queue("q", {"Limits": "SQS"})
+    body = json.dumps({"QueueUrl": URL, "WaitTimeSeconds": 20}).encode()
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\nContent-Length: %d\r\n\r\n"
+    with served(ledger, ledger.clock, query_models, unsigned) as endpoint:
+        with opened(endpoint, head % len(body) + body + SMALL):
+            while endpoint.server.application.polls.open != 1:
+                threading.Event().wait(0.01)
+        while endpoint.server.application.polls.open:
+            threading.Event().wait(0.01)
+        while not (metrics := endpoint.server.application.metrics).disconnects and endpoint.server.server_state.tasks:
+            threading.Event().wait(0.01)
+        assert metrics.disconnects == 1
+
+
+def test_those_without_a_verified_request_have_half_of_the_room_of_large_bodies():
+    bodies = LargeBodies(100)
+    assert bodies.take(50, is_verified=False) and not bodies.take(1, is_verified=False)
+    assert bodies.take(50, is_verified=True) and not bodies.take(1, is_verified=True)

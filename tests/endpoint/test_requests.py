@@ -368,6 +368,7 @@ def test_a_proxys_metrics_are_not_of_this_machine_alone(open_endpoint):
         {"Referer": "http://127.0.0.1:1/"},
         {"Referer": "about:blank"},
         {"Referer": "http://["},
+        {"User_Agent": "Mozilla/5.0 (Macintosh) Version/15.0 Safari/605.1.15"},
     ],
 )
 def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open_endpoint, header):
@@ -387,7 +388,8 @@ def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open
     ("host", "is_served"),
     [
         ("localhost", True), ("LOCALHOST:9324", True), ("queues.localhost:9324", True), ("127.0.0.1:1", True),
-        ("127.8.7.6", True), ("[::1]:9324", True), ("a.page.example:9324", False), ("127.0.0.1.a.page.example", False),
+        ("127.8.7.6", True), ("[::1]:9324", True), ("[::ffff:127.0.0.1]:1", True), ("localhost.", True),
+        ("a.page.example:9324", False), ("127.0.0.1.a.page.example", False),
         ("localhost.a.page.example", False), ("10.0.0.7:9324", False), ("[::2]", False), ("[", False), ("", False),
     ],
 )  # fmt: skip
