@@ -319,6 +319,8 @@ class Acceptor:
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
             self._begin(sock)
+            # Let the loop close the connections that were dropped: the next accept may not wait.
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """End the handshakes that are not over."""
