@@ -108,7 +108,7 @@ def test_what_contradicts_itself_is_refused_and_nothing_changes(place, claim):
         (rows, {"failed": stranger}, "Must be messages of the claim .* 1 are not"),
         (rows, {"failed": ["no id"]}, "neither a message id nor a receipt handle"),
         (rows, {"failed": "reason"}, "no such column"),
-        (reasons.drop_columns([IDS]), {"failed": "reason"}, "by no column message_id"),
+        (reasons.drop_columns([IDS]), {"failed": "reason"}, "They have no column message_id"),
         (rows, {"failed": [], "messages": IDS}, "Give one of them"),
         (rows, {"visibility_timeout": 5}, "Give failed="),
         (rows, {"failed": first, "visibility_timeout": -1}, "VisibilityTimeout"),

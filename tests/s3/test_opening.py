@@ -113,7 +113,7 @@ def test_an_option_that_nobody_knows_is_named_once_by_a_warning_and_refuses_noth
     mistyped = {"aws_alow_http": "true", "AWS_ENDPIONT": "http://127.0.0.1:9"}
     opened(options={**mistyped, "max_retries": "2", "AWS_S3_LOCKING_PROVIDER": "", "aws_bucket_name": "bucket"})
     (said,) = [record.getMessage() for record in caplog.records if record.name == "ledger.opening"]
-    assert "knows aws_alow_http, AWS_ENDPIONT, which" in said
+    assert "knows the storage_options aws_alow_http, AWS_ENDPIONT (mistyped?)" in said
     caplog.clear()
     opened()
     assert not [record for record in caplog.records if record.name == "ledger.opening"]

@@ -63,9 +63,9 @@ class NoTurns:
         return contextlib.nullcontext()
 
     @staticmethod
-    def together(key: object, wish: Any, most: int) -> contextlib.AbstractContextManager[list[Any]]:
+    def together(key: object, call: Any, most: int, most_size: int = 0) -> contextlib.AbstractContextManager[list[Any]]:
         """Everybody's turn, for nobody else."""
-        return contextlib.nullcontext([wish])
+        return contextlib.nullcontext([call])
 
 
 @dataclass(frozen=True)

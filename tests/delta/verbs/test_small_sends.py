@@ -105,7 +105,7 @@ def test_of_two_that_join_the_same_files_one_does(one, engine_of, monkeypatch, f
         return put_new(*arguments)
 
     monkeypatch.setattr(HeldLog, "put_new", after_the_other)
-    with pytest.raises(Conflict, match="taken out"):
+    with pytest.raises(Conflict, match="have removed files"):
         one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     assert ordinals(one) == [0, 1, 2, 3] and len(paths(root)) == 1
     assert not one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
@@ -212,7 +212,8 @@ def test_a_log_of_both_ways_of_appending_tells_the_same(one, other, open_ledger)
     ]
     for segment, engine in (("written", one), ("queried", open_ledger(merge="statement").store.engine)):
         engine.append("messages", message_rows(QUEUE, 0, segment, 7, entries, NOW, [1, None]), {})
-    by_name = {row.pop("segment"): row for row in other.files()[1].to_pylist()}
+    # The two write files of other sizes.
+    by_name = {row.pop("segment"): row for row in other.files()[1].drop_columns(["bytes"]).to_pylist()}
     assert by_name["written"] == by_name["queried"]
     columns = ["seq", "body", "message_group_id", "sequence_number", "sent_at", "available_at"]
     written, queried = (
