@@ -168,6 +168,20 @@ def test_the_doctor_names_what_a_shared_ledgers_group_cannot_use(place):
     assert run("doctor", root, "--json").documents[0]["healthy"]
 
 
+@as_root
+@pytest.mark.parametrize("closed", ["messages", "messages/_delta_log"])
+def test_a_user_is_told_of_a_folder_of_a_shared_ledger_that_is_closed_to_him(place, closed):
+    root = place / "ledger"
+    become(ALICE, root, MAKE)
+    share_ledger(str(root), str(GROUP))
+    (root / closed).chmod(0o700)
+    look = (
+        "from ledger.store.delta.permissions import look_over; found = look_over(root).faults; "
+        f"assert len(found) == 1 and {str(root / closed)!r} in found[0], found"
+    )
+    assert set(become(BOB, root, look)) == {"done"}
+
+
 def test_a_ledger_is_shared_with_a_group_of_ones_own_and_again(tmp_path):
     root, group = tmp_path / "ledger", grp.getgrgid(os.getgid()).gr_name
     Ledger.open(str(root)).create_queue("work").send("a")

@@ -141,18 +141,20 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """Yield the ledger's folder, and its own files and folders in it, without links and folders that this user may not
-    open."""
+    """Yield the ledger's folder, and its own files and folders in it, without links and what is in folders that this
+    user may not open."""
     about = _entry(root)
     if about is not None:
         yield about
     for name in (*TABLES, LOCKS, PROBES, LOST):
-        for folder, folders, files in os.walk(root / name):
+        refusals: list[OSError] = []
+        for folder, folders, files in os.walk(root / name, onerror=refusals.append):
             for path in (folder, *(os.path.join(folder, file) for file in files)):  # noqa: PTH118 - there are many
                 entry = _entry(path, is_lock=name == LOCKS)
                 if entry is not None:
                     yield entry
             folders.sort()
+        yield from filter(None, (_entry(error.filename) for error in refusals))
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
