@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,22 +40,22 @@ class SentTable:
     """
 
     count: int
-    _ids: pa.Table = dataclasses.field(repr=False)
+    _ids: Callable[[], pa.Table] = dataclasses.field(repr=False)
 
     def ids(self) -> pa.Table:
         """Return a row per message: message_id, body (strings).
 
-        Without Spark, the rows have the order of the sent rows.
+        Without Spark, the rows have the order of the sent rows. With Spark, the first call reads the stored messages,
+        and may raise errors of Spark. A further call then reads them again: the messages are sent.
         """
-        return self._ids
+        return self._ids()
 
 
 def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
     """Return the result for entries that were stored as `sent`."""
     ids, bodies = [stored.message_id for stored in sent], [sent_entry.body for sent_entry in entries]
-    return SentTable(
-        len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
-    )
+    table = pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
+    return SentTable(len(ids), lambda: table)
 
 
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ledger.client.access import Access
@@ -158,7 +158,7 @@ def _send_table(
             typed = with_attributes_as_maps(typed_table(table, record.attributes, body), body)
             frame = access.frames.of(without_nanoseconds(typed))
             of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
-            sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
+            sent, names = SentTable(table.num_rows, cache(lambda: of_frame.ids().toArrow())), table.column_names
         else:
             entries = entries_of(table, record.attributes, body)
             sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
