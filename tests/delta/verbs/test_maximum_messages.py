@@ -94,6 +94,20 @@ def test_a_bulk_send_is_bound_by_its_rows_and_leaves_nothing_behind(frames_ledge
     assert fifo.counts().visible == 10
 
 
+def test_a_bound_that_is_set_while_spark_writes_counts(frames_ledger, spark):
+    """A DataFrame takes long to be written: its send keeps the bound that the queue has at the commit."""
+    queue = frames_ledger.create_queue("late_bound", {"Lanes": 2})
+    left = [lambda: frames_ledger.queue("late_bound").set_attributes({"MaximumMessages": 5})]
+    transactions = frames_ledger.store.transactions
+    transactions.on_step = lambda step: left.pop()() if step == "staging" and left else None
+    try:
+        with pytest.raises(OverLimit, match="9 more"):
+            queue.send(spark.range(9).selectExpr("CAST(id AS STRING) AS body"))
+    finally:
+        transactions.on_step = lambda step: None
+    assert not left and queue.counts().stored == 0
+
+
 def test_where_spark_commits_a_dataframe_is_refused(root, spark):
     ledger = Ledger.open(root, spark, engine="spark")
     queue = ledger.create_queue("bounded", {"MaximumMessages": 200})

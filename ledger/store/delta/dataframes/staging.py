@@ -103,14 +103,15 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        Raises OverLimit if the queue has no room for the staged messages or their files. Raises QueueDoesNotExist if
-        somebody deleted the queue while Spark wrote, or while this send lost to others.
+        The bound is the one that the queue has now: Spark may have written for a long time. Raises OverLimit if the
+        queue has no room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue
+        while Spark wrote, or while this send lost to others.
         """
-        self._store.require_queue(queue)
-        counting = self._store.quotas.next_send(queue)
+        current = self._store.current_queue(queue)
+        counting = self._store.quotas.next_send(current)
         if counting is not None:
             rows = sum(json.loads(file.statistics)["numRecords"] for file in files)
-            self._store.quotas.require_room(queue, rows, lambda: sum(file.size for file in files), clock)
+            self._store.quotas.require_room(current, rows, lambda: sum(file.size for file in files), clock)
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:

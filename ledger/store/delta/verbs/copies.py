@@ -67,10 +67,11 @@ class Copies:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id if in_order else None, losses):
+                # A copy takes long, so its queue may have other bounds by now.
+                queue = self._queues.current(queue)
                 sends, bounded = self._version(fifo.sends(queue.id)) or 0, self._quotas.next_send(queue)
                 if (self._version(first[0]) or 0) != progress.parts - 1:
                     return False
-                self._queues.require(queue)
                 size = size_of_messages(message.entry for message in messages)
                 self._quotas.require_room(queue, len(messages), size, clock)
                 since, now = self._opened.tables.version("messages"), clock()

@@ -16,7 +16,7 @@ from ledger.rules.attribute_kinds import FENCED
 from ledger.rules.attributes import limits_of, queue_name_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.commit.transactions import Plan, Transactions, after_commit
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, instant_column
 from ledger.store.delta.model.where import Where, tuple_of
@@ -85,6 +85,12 @@ class Queues:
             raise QueueDoesNotExist(queue.name, queues_by_name, made_anew=queue.name in queues_by_name)
         return version, all(map(is_there, others))
 
+    def current(self, queue: QueueRecord) -> QueueRecord:
+        """Return the newest record of this very queue. Raises what `get` and `require` raise."""
+        record = self.get(queue.name)
+        self.require(queue)
+        return record
+
     def has_read(self, queue: QueueRecord, generation: int) -> bool:
         """Tell whether the last read of the table was in this generation and found this very queue."""
         kept = self._kept
@@ -152,7 +158,8 @@ class Queues:
         self.require(queue)
         self._transactions.run("delete_queue", "visibility", queue.id, count_up_lanes)
         self._transactions.run("delete_queue", "queues", queue.id, decide)
-        self._transactions.run("delete_queue", "visibility", queue.id, count_up_lanes)
+        with after_commit("delete_queue"):
+            self._transactions.run("delete_queue", "visibility", queue.id, count_up_lanes)
 
     def _rewrite(
         self,

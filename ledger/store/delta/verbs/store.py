@@ -173,6 +173,10 @@ class DeltaStore:
         """See `verbs.queues`, `Queues.require`."""
         return self._queues.require(queue, others)
 
+    def current_queue(self, queue: QueueRecord) -> QueueRecord:
+        """See `verbs.queues`, `Queues.current`."""
+        return self._queues.current(queue)
+
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
         """See `verbs.queues`, `Queues.expire`."""
         return self._queues.expire(queues, at, clock)
