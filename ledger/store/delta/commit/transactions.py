@@ -57,6 +57,16 @@ class Plan(Generic[Answer]):
     read: Mapping[str, int] = field(default_factory=dict)
 
 
+@contextmanager
+def after_commit(verb: str) -> Iterator[None]:
+    """Return a context for what a verb reads after its commit. StorageFailed that is raised there gets `unknown`, because
+    the verb is committed."""
+    try:
+        yield
+    except StorageFailed as error:
+        raise error.of_verb(verb, unknown=True) from error
+
+
 class Transactions:
     """Runs verbs on one engine. `on_step` gets the name of each step that a verb reaches, for tests: "chosen" (decided,
     not committed), "committed", and others.

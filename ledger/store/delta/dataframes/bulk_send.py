@@ -26,6 +26,7 @@ from ledger.rules.location import recorded
 from ledger.rules.message_fields import GIVEN
 from ledger.rules.storage import OBJECT_STORES
 from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.transactions import after_commit
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import (
     Fingerprint,
@@ -363,15 +364,17 @@ class BulkSender:
         return engine.damage("messages") or StorageFailed(engine.place("messages"), reason, "send")
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
-        """Return the result of a committed send. Raises QueueDoesNotExist if the queue was deleted meanwhile.
+        """Return the result of a committed send. Raises QueueDoesNotExist if the queue was deleted meanwhile, and
+        StorageFailed with `unknown` if the result cannot be read.
 
         The deletion of a queue does not conflict with a send's commit, and the messages are deleted with the queue. So
         the queue is looked up again, after the commit and after the count: an answered send is one that the deletion
         came after.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
-        count, segments = self._store.listings.newest().sent(first, last)
-        self._store.require_queue(queue)
+        with after_commit("send"):
+            count, segments = self._store.listings.newest().sent(first, last)
+            self._store.require_queue(queue)
 
         def messages() -> DataFrame:
             # A predicate that names each segment would grow with the send.

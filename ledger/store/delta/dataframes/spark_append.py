@@ -12,6 +12,7 @@ from ledger.clock import Clock
 from ledger.delta_log.history import is_gap
 from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
+from ledger.store.delta.commit.transactions import after_commit
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
 from ledger.store.delta.verbs.quotas import bounds_of
 from ledger.store.protocol import QueueRecord
@@ -77,19 +78,21 @@ class SparkAppend:
         )
         if transaction is not None:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
+        failed: Exception | None = None
         try:
             writer.save(engine.place("messages"))
         except CONFLICTS:
             log.info("Spark reported a conflict for a send; the log is searched for its commit")
         except Exception as error:
-            if not is_gap(error) and self._is_same(generation):
-                is_sent = self._transactions.landed("messages", operation, since) is not None
-                place = engine.place("messages")
-                raise (
-                    None if is_sent else refused(error, placed.queue, self._store.settings, place)
-                ) or error from None
-        landed = self._transactions.landed("messages", operation, since) is not None
-        return landed and (self._is_same(generation) or self._has_rows(placed))
+            failed = error
+        with after_commit("send"):
+            landed, is_same = self._transactions.landed("messages", operation, since), self._is_same(generation)
+            is_sent = landed is not None and (is_same or self._has_rows(placed))
+        if failed is not None and landed is not None:
+            log.warning("Spark reported an error after it had committed a send: %s", failed)
+        elif failed is not None and is_same and not is_gap(failed):
+            raise refused(failed, placed.queue, self._store.settings, engine.place("messages")) or failed from None
+        return is_sent
 
     def _is_same(self, generation: int) -> bool:
         """Tell whether the ledger is still the one in which the send began.

@@ -24,9 +24,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
-from ledger.rules.message import Entry
+from ledger.rules.message import Entry, size_of_message
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import after_commit
 from ledger.store.delta.commit.turns import PendingCall
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.where import tuple_of
@@ -40,9 +41,9 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or with more characters in its bodies, waits for no other send, and is committed alone. A
-#: read of more messages is made alone. A batch of SQS, which has at most 1 MiB, is a small send.
-MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 20
+#: A send with more messages, or with more bytes in its bodies and attributes, waits for no other send, and is committed
+#: alone. A read of more messages is made alone. A batch of SQS, which has at most 1 MiB, is a small send.
+MOST_MESSAGES, MOST_BYTES = 100, 1 << 20
 
 
 class Joint(NamedTuple):
@@ -103,7 +104,7 @@ class SharedVerbs:
         Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
         ledger was replaced meanwhile and the new ledger lacks the queue.
         """
-        with self._ledger.of(verb.queue):
+        with self._ledger.of(verb.queue, verb.name):
             return self._run(verb)
 
     def _run(self, verb: GroupedCall[Result]) -> Result:
@@ -174,23 +175,24 @@ class _OneLedger:
         self._checked_generation = -1
 
     @contextmanager
-    def of(self, queue: QueueRecord) -> Iterator[None]:
+    def of(self, queue: QueueRecord, verb: str) -> Iterator[None]:
         """Return a context for a verb on a queue.
 
         After the verb, the context raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger
-        lacks the queue.
+        lacks the queue. Raises StorageFailed with `unknown` if this cannot be read.
         """
         yield
-        generation = self._tables.generation()
-        if generation != self._checked_generation or not self._queues.has_read(queue, generation):
-            self._queues.require(queue)
-            self._checked_generation = generation
+        with after_commit(verb):
+            generation = self._tables.generation()
+            if generation != self._checked_generation or not self._queues.has_read(queue, generation):
+                self._queues.require(queue)
+                self._checked_generation = generation
 
 
 class _Send(PendingCall[list[StoredSend]]):
-    def __init__(self, queue: QueueRecord, entries: Sequence[Entry]) -> None:
+    def __init__(self, queue: QueueRecord, entries: Sequence[Entry], size: int) -> None:
         # A queue with a bound on its messages may have room for one send and not for several together.
-        super().__init__(object() if is_bounded(queue) else queue, _characters(entries))
+        super().__init__(object() if is_bounded(queue) else queue, size)
         self.entries = entries
 
 
@@ -213,17 +215,18 @@ class SharedSends:
 
         Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
         """
-        with self._ledger.of(queue):
+        with self._ledger.of(queue, "send"):
             return self._send(queue, entries, clock, attempt_id)
 
     def _send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        if attempt_id is not None or not _is_small(entries):
+        size = sum(map(size_of_message, entries)) if len(entries) <= MOST_MESSAGES else 0
+        if attempt_id is not None or len(entries) > MOST_MESSAGES or size > MOST_BYTES:
             return self._sender.send(queue, entries, clock, attempt_id)
-        send = _Send(queue, entries)
+        send = _Send(queue, entries, size)
         while not send.done:
-            with self._transactions.together("messages", queue.id, send, size=MOST_CHARACTERS) as sends:
+            with self._transactions.together("messages", queue.id, send, size=MOST_BYTES) as sends:
                 if sends:
                     self._append(queue, sends, clock)
         return send.result()
@@ -273,14 +276,6 @@ class SharedReads:
             messages_by_grant = self._reader.messages_of(reads[0].queue, [read.grant for read in reads])
             for read, messages in zip(reads, messages_by_grant):
                 read.granted(messages)
-
-
-def _is_small(entries: Sequence[Entry]) -> bool:
-    return len(entries) <= MOST_MESSAGES and _characters(entries) <= MOST_CHARACTERS
-
-
-def _characters(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.body) for entry in entries)
 
 
 class CommitDecisions:
