@@ -21,6 +21,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -80,17 +81,11 @@ class Connections:
         """Add a new connection, which waits for a request. If there are too many now, drop one."""
         self._open.add(connection)
         if len(self._open) > self.most:
-            for line in (self._unverified, self._verified):
-                if line:
-                    self._drop(next(iter(line)))
-                    break
-            else:
-                self._drop(connection)
-                return
+            self._drop(next(chain(self._unverified, self._verified, [connection])))
         self.wait(connection)
 
     def wait(self, connection: BoundedProtocol) -> None:
-        """Note that a connection waits for a request from now on."""
+        """Note that a connection waits for a request from now on, if it was not dropped."""
         if connection in self._open:
             (self._verified if connection.is_verified else self._unverified)[connection] = None
 
@@ -223,13 +218,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the client to read."""
         super().pause_writing()
         self._bound.wait(self)
-        if self._unread_timer is None:
-            self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._await_reading()
 
     def resume_writing(self) -> None:
         """Go on with the answer: the client has read."""
         super().resume_writing()
-        self._end_unread()
+        if not self.transport.is_closing():
+            self._end_unread()
         if not self._is_idle() and not self.cycle.more_body:
             self._bound.begin(self)
 
@@ -256,6 +251,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def _await_reading(self) -> None:
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
     def _end_unread(self) -> None:
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -277,7 +276,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Close the connection when its client has read all, and has closed its TLS, or in UNREAD_SECONDS."""
         self.transport.close()
         if self.scheme == "https" or self.transport.get_write_buffer_size():
-            self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+            self._await_reading()
 
 
 class _TooManyRequests(Exception):

@@ -54,6 +54,7 @@ class Exchange:
         self.bytes_in = len(request.body)
         self.action: str | None = None
         self.call: Call | None = None
+        self._parameters: dict[str, Any] = {}
         #: The error's code in the Query protocol, after a call of `refused`; else None.
         self.refused_for: str | None = None
 
@@ -73,7 +74,7 @@ class Exchange:
             caller = Caller(account.account_id)
         command = self._protocol.read(request)
         self.action = command.action
-        parameters = dict(command.parameters)
+        parameters = self._parameters = dict(command.parameters)
         if "QueueUrl" in service_model.input_shape(command.action).members and "QueueUrl" not in parameters:
             path = addresses.queue_in_path(request.path)
             parameters.update({"QueueUrl": path} if path else {})
@@ -89,8 +90,8 @@ class Exchange:
         `bytes_in` and `call` stay for the access log. The exchange can do nothing any more.
         """
         self._request = replace(self._request, body=b"")
-        if self.call is not None:
-            self.call = self.call.without_parameters()
+        for name in self._parameters.keys() - {"QueueUrl", "QueueName"}:
+            del self._parameters[name]
 
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
@@ -141,9 +142,9 @@ def _require_no_page(request: Request, public: str | None) -> None:
 
     Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
     any other value means a page. Older browsers name the page's site in Origin, or only in Referer, or do not name it:
-    so a browser must send Sec-Fetch-Site. All of these say
-    that the page is from here if its site has a name that first meant another machine, and now means this one (DNS
-    rebinding). So the header Host must be a name of this machine, or the host of `public`.
+    so a browser must send Sec-Fetch-Site. A site can have a name that first meant another machine, and now means this
+    one (DNS rebinding): then all these headers name this machine. So the header Host must be a name of this machine, or
+    the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")

@@ -193,8 +193,6 @@ class KeyRotation:
     def _asked(self, number: int, frame: FrameType | None) -> None:
         # The signal may interrupt a write to the log. So do not log or read here.
         self._signal_came = True
-        if self._path is None:
-            return
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)
 

@@ -109,11 +109,11 @@ def serve(
     Call `started` when the server begins to serve.
     """
 
+    bounds = bounds or Bounds()
+
     async def run() -> None:
-        connections = Connections((bounds or Bounds()).connections)
-        application = Application(
-            endpoint, bounds or Bounds(), connections, open_metrics=open_metrics, access_log=access_log
-        )
+        connections = Connections(bounds.connections)
+        application = Application(endpoint, bounds, connections, open_metrics=open_metrics, access_log=access_log)
         tls: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
         config = uvicorn.Config(
             application, http=BoundedProtocol, ws="none", lifespan="off", interface="asgi3", loop="none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: The start of the advice in the errors of `require_room` and `require_bytes`.
+#: The start of the advice in the errors about bounds.
 NOTHING_SENT = "Nothing was sent. "
 
 
@@ -34,16 +34,8 @@ def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
 
     `stored` is how many messages the queue has, without deleted, expired and moved ones.
     """
-    most = limits.maximum_messages
-    # A repeated send adds no message (`added` is 0), and gets its earlier answer, however full the queue is.
-    if most is None or not added or stored + added <= most:
-        return
-    room = max(0, most - stored)
-    fits = f"send at most {room:,} of them" if room else "wait until some are done"
-    raise OverLimit(
-        f"The queue {queue} has {stored:,} messages, and {added:,} more would pass its MaximumMessages of {most:,}.",
-        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumMessages (0: no bound).",
-    )
+    found = f"The queue {queue} has {stored:,} messages"
+    _require_within("MaximumMessages", limits.maximum_messages, stored, added, found, "of them")
 
 
 def require_bytes(queue: str, stored: int, added: int, limits: Limits) -> None:
@@ -51,16 +43,19 @@ def require_bytes(queue: str, stored: int, added: int, limits: Limits) -> None:
 
     `stored` is how many bytes the queue's messages take, without deleted, expired and moved ones.
     """
-    most = limits.maximum_stored_bytes
+    found = f"The messages of the queue {queue} take {stored:,} bytes"
+    _require_within("MaximumStoredBytes", limits.maximum_stored_bytes, stored, added, found, "bytes")
+
+
+def _require_within(name: str, most: int | None, stored: int, added: int, found: str, unit: str) -> None:
     # A repeated send adds nothing, and gets its earlier answer, however full the queue is.
     if most is None or not added or stored + added <= most:
         return
     room = max(0, most - stored)
-    fits = f"send at most {room:,} bytes" if room else "wait until some are done"
+    fits = f"send at most {room:,} {unit}" if room else "wait until some are done"
     raise OverLimit(
-        f"The messages of the queue {queue} take {stored:,} bytes, and {added:,} more would pass its "
-        f"MaximumStoredBytes of {most:,}.",
-        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's MaximumStoredBytes (0: no bound).",
+        f"{found}, and {added:,} more would pass its {name} of {most:,}.",
+        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's {name} (0: no bound).",
     )
 
 

@@ -118,14 +118,19 @@ def test_the_access_log_says_who_did_what_and_nothing_of_a_message(tmp_path):
     urllib.request.urlopen(f"{served.url}/health").read()
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"{url}?Action=SendMessage&MessageBody=a-secret-body&X-Amz-Signature=of-a-url")
+    while len(log.read_text().splitlines()) < 4:
+        time.sleep(0.01)
     log.rename(tmp_path / "rotated.log")
     client.get_queue_url(QueueName="q")
+    arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    client.list_message_move_tasks(SourceArn=arn)
     assert served.end() == 0
     made, sent, refused, unsigned = map(json.loads, (tmp_path / "rotated.log").read_text().splitlines())
-    (after,) = map(json.loads, log.read_text().splitlines())
+    after, _, by_arn = map(json.loads, log.read_text().splitlines())
     assert [one["action"] for one in (made, sent, refused, unsigned, after)] == [
         "CreateQueue", "SendMessage", None, None, "GetQueueUrl"
     ]  # fmt: skip
+    assert (by_arn["action"], by_arn["queue"]) == ("ListMessageMoveTasks", "q")
     assert (sent["outcome"], sent["status"], sent["queue"], sent["client"]) == ("ok", 200, "q", "127.0.0.1")
     assert sent["caller"] == "arn:aws:iam::123456789012:root" and sent["id"] and sent["milliseconds"] >= 0
     assert sent["bytes_in"] > len(BODY) and sent["bytes_out"] > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -72,11 +72,6 @@ class Call:
     def known_name(self) -> str | None:
         """The name of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].name if self._found else None
-
-    def without_parameters(self) -> Call:
-        """Return the call without its parameters, except for the names of queues."""
-        names = {name: self.parameters[name] for name in ("QueueUrl", "QueueName") if name in self.parameters}
-        return replace(self, parameters=names)
 
     def queue(self) -> Queue:
         """Return the queue that QueueUrl names, see `named`.
