@@ -406,6 +406,17 @@ def test_a_backup_that_fails_leaves_nothing(open_ledger, root, dest, is_there):
     assert list(dest.iterdir()) == [] if is_there else not dest.exists()
 
 
+def test_a_backup_of_a_log_that_was_cut_names_the_damage(open_ledger, root, dest):
+    """delta-rs cannot open the table: before, the error named the storage alone."""
+    ledger = open_ledger()
+    ledger.create_queue("work").send(["one"])
+    ledger.queue("work").send(["two"])
+    Path(root, "messages", "_delta_log", f"{0:020}.json").unlink()
+    with pytest.raises(LedgerDamaged, match="messages"):
+        ledger.backup(dest)
+    assert not dest.exists()
+
+
 def test_a_backup_of_a_ledger_that_is_gone_names_the_ledger(open_ledger, root, dest):
     ledger = open_ledger()
     ledger.create_queue("work").send("one")

@@ -23,6 +23,7 @@ those of the backup and of the replaced tables.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -95,24 +96,32 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         raise InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")
     taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     tables: dict[str, DeltaTable] = {}
-    with translating_errors(str(root), DeltaError):
+    with _naming_damage(engine), translating_errors(str(root), DeltaError):
         for name in ORDER:
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
     made = _missing_folders(folder)
     try:
-        with translating_errors(str(folder), DeltaError):
+        with _naming_damage(engine), translating_errors(str(folder), DeltaError):
             return _written(folder, made, locations, tables, taken_at, report)
-    except BaseException as error:
+    except BaseException:
         # Remove the topmost folder that was made. If none was made, remove the content of the folder, which was empty.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
-        if isinstance(error, StorageFailed):
-            damage = next((found for name in ORDER if (found := engine.damage(name)) is not None), None)
-            if damage is not None:
-                raise damage from error
         raise
+
+
+@contextlib.contextmanager
+def _naming_damage(engine: Engine) -> Iterator[None]:
+    """Raise LedgerDamaged instead of StorageFailed if a table of the ledger is damaged."""
+    try:
+        yield
+    except StorageFailed as error:
+        damage = next((found for name in ORDER if (found := engine.damage(name)) is not None), None)
+        if damage is None:
+            raise
+        raise damage from error
 
 
 def _written(
