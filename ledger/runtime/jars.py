@@ -11,6 +11,7 @@ import tempfile
 import urllib.request
 from functools import partial
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -20,9 +21,12 @@ from ledger.runtime.java import java_home
 
 _SCALA = "2.13"
 _MANIFEST = "manifest.json"
+#: The beginning of the name of the jar that has Hadoop's release in its name.
+_CLIENT = "hadoop-client-api-"
 
-#: The Hadoop in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
-HADOOP, AWS_SDK = "3.5.0", "2.35.4"
+#: By the release of Hadoop, the release of the AWS SDK that its hadoop-aws was built with. Sparks 4.0, 4.1 and 4.2 have
+#: other releases of Hadoop.
+AWS_SDKS = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.4.3": "2.35.4", "3.5.0": "2.35.4"}
 
 #: Delta's other dependencies, which are left out. Spark has them, or they serve catalogs that the ledger does not use.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
@@ -98,10 +102,30 @@ def delta_packages() -> Packages:
 
 
 def s3_packages() -> Packages:
-    """Return the artifacts that Spark needs to read and write `s3a:`. Another 30 artifacts come with them."""
+    """Return the artifacts that Spark needs to read and write `s3a:`. Another 30 artifacts come with them.
+
+    They are for the Hadoop that the installed pyspark has. Raises RuntimeSetupError if pyspark is not installed, or has
+    a Hadoop that this release of the package does not know.
+    """
+    hadoop = _hadoop()
     parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
-    sdk = [Artifact("software.amazon.awssdk", part, AWS_SDK) for part in parts]
-    return Packages("S3", 13, [Artifact("org.apache.hadoop", "hadoop-aws", HADOOP), *sdk], [], EXCLUDED_WITH_S3)
+    sdk = [Artifact("software.amazon.awssdk", part, AWS_SDKS[hadoop]) for part in parts]
+    return Packages("S3", 13, [Artifact("org.apache.hadoop", "hadoop-aws", hadoop), *sdk], [], EXCLUDED_WITH_S3)
+
+
+def _hadoop() -> str:
+    """Return the release of Hadoop in the installed pyspark. Raises RuntimeSetupError, see `s3_packages`."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise RuntimeSetupError("package pyspark is not installed: pip install 'ledger-queue[spark]'")
+    folder = Path(found.origin).parent / "jars"
+    releases = [jar.stem.removeprefix(_CLIENT) for jar in folder.glob(f"{_CLIENT}*.jar")]
+    if len(releases) != 1 or releases[0] not in AWS_SDKS:
+        raise RuntimeSetupError(
+            f"{folder} has the releases {releases} of Hadoop, and the jars of S3 are known for one of "
+            f"{', '.join(AWS_SDKS)}: set spark.jars.packages to the hadoop-aws of your Hadoop and its AWS SDK"
+        )
+    return releases[0]
 
 
 def coordinates(*packages: Packages) -> str:
@@ -184,19 +208,30 @@ def _fetch(packages: Packages, folder: Path) -> None:
                 f"over; delete {', '.join(map(str, half_filled))}"
             )
             java_options.append(f"-Duser.home={scratch}")
-        command: list[str | Path] = [
-            spark_home / "bin" / "spark-submit",
-            *("--master", "local[1]"),
-            *("--conf", f"spark.jars.ivy={scratch}/ivy"),
-            *("--conf", f"spark.driver.extraJavaOptions={' '.join(java_options)}"),
-            *("--packages", coordinates(packages)),
-            *("--exclude-packages", packages.excluded),
-            nothing,
-        ]
         environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home)}
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+
+        def submit(ivy: Path) -> subprocess.CompletedProcess[str]:
+            command: list[str | Path] = [
+                spark_home / "bin" / "spark-submit",
+                *("--master", "local[1]"),
+                *("--conf", f"spark.jars.ivy={ivy}"),
+                *("--conf", f"spark.driver.extraJavaOptions={' '.join(java_options)}"),
+                *("--packages", coordinates(packages)),
+                *("--exclude-packages", packages.excluded),
+                nothing,
+            ]
+            return subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+
+        ivy = Path(scratch, "ivy")
+        run = submit(ivy)
+        if run.returncode != 0 and not half_filled and "download failed" in run.stdout + run.stderr:
+            # An artifact that comes with those asked for may be half-filled: its name is not known before.
+            say("trying once more, without the local Maven repository")
+            java_options.append(f"-Duser.home={scratch}")
+            ivy = Path(scratch, "ivy-again")
+            run = submit(ivy)
         # Ivy names each jar GROUP_NAME.
-        jars_by_name = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
+        jars_by_name = {jar.name.partition("_")[2]: jar for jar in (ivy / "jars").glob("*.jar")}
         missing = sorted({artifact.jar for artifact in packages.known} - jars_by_name.keys())
         if run.returncode != 0 or missing:
             raise RuntimeSetupError(_why_not(packages, missing, run.stdout + run.stderr))

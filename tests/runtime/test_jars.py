@@ -3,12 +3,14 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.jars import (
-    HADOOP,
+    AWS_SDKS,
     cached_jars,
     coordinates,
     delta_packages,
@@ -90,9 +92,25 @@ def test_a_cache_without_one_of_the_jars_is_not_whole(own_cache):
 def test_the_jars_of_s3_are_for_the_hadoop_that_is_in_spark():
     import pyspark
 
-    (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
-    assert hadoop.name == f"hadoop-client-api-{HADOOP}.jar"
-    assert coordinates(s3_packages()).startswith(f"org.apache.hadoop:hadoop-aws:{HADOOP},")
+    (client,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    hadoop = client.stem.removeprefix("hadoop-client-api-")
+    parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+    sdk = [f"software.amazon.awssdk:{part}:{AWS_SDKS[hadoop]}" for part in parts]
+    assert coordinates(s3_packages()).split(",") == [f"org.apache.hadoop:hadoop-aws:{hadoop}", *sdk]
+
+
+@pytest.mark.parametrize("hadoop", [[], ["2.7.4"], ["3.4.1", "3.5.0"]])
+def test_a_hadoop_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, hadoop):
+    """A hadoop-aws of another release than Spark's Hadoop fails in the middle of a job, by a missing method."""
+    package = tmp_path / "pyspark"
+    (package / "jars").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for release in hadoop:
+        (package / "jars" / f"hadoop-client-api-{release}.jar").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(RuntimeSetupError, match=r"known for one of 3\.4\.1, .*spark\.jars\.packages"):
+        s3_packages()
 
 
 def test_the_jars_of_s3_are_few_and_none_is_of_a_library_that_spark_has():

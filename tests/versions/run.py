@@ -34,6 +34,7 @@ OF_SPARK = (
         "tests/delta/dataframes/test_handle_frames.py",
         "tests/delta/views/test_views.py",
         "tests/output/test_write_spark.py",
+        "tests/s3/test_spark.py",
     ),
 )
 ROWS = {
