@@ -31,6 +31,7 @@ from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
+from ledger.runtime.forks import uses_arrow
 from ledger.store.protocol import RUNS, Action, Grant, QueueRecord, ReceiveRequest, count_by_outcome
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class Claim(Settling):
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
 
+    @uses_arrow
     def check(self) -> None:
         """Raise LeaseLost if some messages were not settled through this object, and none of them is held.
 
@@ -347,11 +349,13 @@ class Claim(Settling):
             self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
 
+    @uses_arrow
     def _read(self, record: QueueRecord, grant: Grant) -> list[Message]:
         access, now = self.access, self.access.clock()
         stored = access.store.read(record, grant)
         return public_messages(record, stored, now, self.receipt_id, access.settings.account)
 
+    @uses_arrow
     def _apply(
         self,
         record: QueueRecord,
@@ -433,6 +437,7 @@ class ReceiveAttempt:
         default = int(record.attributes["ReceiveMessageWaitTimeSeconds"])
         self.wait = bounds.wait(default if wait is None else wait, limits)
 
+    @uses_arrow
     def poll(self, *, last: bool) -> Claim | None:
         """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
 

@@ -21,6 +21,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
 from ledger.rules.message_fields import GIVEN, Kind
+from ledger.runtime.forks import uses_arrow
 from ledger.store.protocol import StoredSend
 
 #: For each kind of field: a test of a column's type, and the types as errors name them.
@@ -51,6 +52,7 @@ class SentTable:
         return self._ids()
 
 
+@uses_arrow
 def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
     """Return the result for entries that were stored as `sent`."""
     ids, bodies = [stored.message_id for stored in sent], [sent_entry.body for sent_entry in entries]
@@ -58,6 +60,7 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTabl
     return SentTable(len(ids), lambda: table)
 
 
+@uses_arrow
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
     """Return every row as an entry for a queue with these attributes.
 

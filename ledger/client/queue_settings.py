@@ -16,6 +16,7 @@ from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
 from ledger.rules.arns import queue_of
 from ledger.rules.state import Status
+from ledger.runtime.forks import uses_arrow
 from ledger.store.protocol import QueueRecord
 
 
@@ -60,6 +61,7 @@ def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[s
     )
 
 
+@uses_arrow
 def counts(access: Access) -> Counts:
     """See Queue.counts."""
     counted = access.store.counts(access.record(), access.clock)

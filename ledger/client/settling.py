@@ -30,6 +30,7 @@ from ledger.rules.outcomes import error as error_of
 from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.runtime.forks import uses_arrow
 from ledger.store.protocol import Action, QueueRecord, count_by_outcome
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ FIELD = "ReceiptHandle"
 REASON = "reason"
 
 
+@uses_arrow
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 

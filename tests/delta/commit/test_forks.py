@@ -26,7 +26,7 @@ def in_child(function):
         os._exit(0)
     return child
 
-def ended(child):
+def ended_with(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 POOL = """
@@ -51,7 +51,7 @@ def verbs():
     assert ledger.store.transactions.owner.endswith(f":{os.getpid()}")
     assert ledger.create_queue("of_a_child").send(["one"])
 
-assert ended(in_child(verbs)) == 0
+assert ended_with(in_child(verbs)) == 0
 assert queue.send(["of the parent"])
 """
 LATER = """
@@ -63,7 +63,7 @@ def many():
         assert queue.send([f"late {n}"])
     assert len(queue.receive(None).messages()) == 75
 
-assert ended(in_child(many)) == 0
+assert ended_with(in_child(many)) == 0
 """
 REFUSED = """
 for function in (lambda: Ledger.open(root), ledger.upkeep, ledger.health, lambda: ledger.sql("SELECT * FROM messages"),
@@ -75,7 +75,7 @@ for function in (lambda: Ledger.open(root), ledger.upkeep, ledger.health, lambda
             assert "spawn" in str(error) and error.library == "delta-rs"
         else:
             raise AssertionError(f"{function} was not refused")
-    assert ended(in_child(refused)) == 0
+    assert ended_with(in_child(refused)) == 0
 def produce(n):
     return Ledger.open(root)
 with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -103,11 +103,61 @@ def child_sends():
 
 with held.heartbeat():
     children = [in_child(child_sends) for _ in range(25)]
-    codes = [ended(child) for child in children]
+    codes = [ended_with(child) for child in children]
 stop.set()
 for thread in threads:
     thread.join()
 assert codes == [0] * 25, codes
+"""
+#: A call of another thread that is in Arrow's code for so many seconds, and one that waits for a lock.
+BUSY = """
+import time
+from ledger.runtime import forks
+begun, ended = threading.Event(), []
+
+@forks.uses_arrow
+def busy(seconds):
+    begun.set()
+    time.sleep(seconds)
+    ended.append(seconds)
+
+@forks.uses_arrow
+def waits():
+    with forks.waiting():
+        begun.set()
+        time.sleep(3_600)
+
+def begin(function, *arguments):
+    begun.clear()
+    threading.Thread(target=function, args=arguments, daemon=True).start()
+    begun.wait()
+"""
+WAITED_FOR = f"""{BUSY}
+begin(waits)
+begin(busy, 0.5)
+
+def child():
+    assert ended == [0.5], "the fork waited"
+    assert queue.send(["of a child"]) and queue.receive(1)
+
+assert ended_with(in_child(child)) == 0
+os._exit(0)
+"""
+TOO_LONG = f"""{BUSY}
+forks.FORK_SECONDS = 0.2
+begin(busy, 2)
+
+def child():
+    for function in (lambda: queue.send(["x"]), lambda: queue.receive(1), held.delete, held.messages, queue.counts):
+        try:
+            function()
+        except ForkedProcess as error:
+            assert "Arrow" in str(error)
+        else:
+            raise AssertionError(f"{{function}} was not refused")
+
+assert ended_with(in_child(child)) == 0 and not ended
+assert queue.send(["of the parent"]) and held.delete().messages == 5
 """
 ALONE = """
 import os, sys
@@ -138,7 +188,9 @@ def run(script, root):
 
 
 @pytest.mark.parametrize(
-    "script", [POOL, VERBS, LATER, THREADS], ids=["a pool", "all verbs", "after a minute", "beside threads"]
+    "script",
+    [POOL, VERBS, LATER, THREADS, WAITED_FOR],
+    ids=["a pool", "all verbs", "after a minute", "beside threads", "beside a call"],
 )
 def test_a_forked_child_goes_on_with_its_parents_ledger(root, script):
     run(OPENED + script, root)
@@ -151,6 +203,11 @@ def test_after_a_pool_and_an_upkeep_every_message_is_there_once(root, open_ledge
 
 def test_what_needs_delta_rs_is_refused_in_a_forked_child_at_once(root):
     assert run(OPENED + REFUSED, root) == "refused\n"
+
+
+def test_a_child_is_refused_at_once_if_a_thread_of_its_parent_used_arrow_for_too_long(root):
+    """Locks of Arrow may be taken for ever in the child: in one of thousands of forks its next call hung."""
+    run(OPENED + TOO_LONG, root)
 
 
 def test_a_child_whose_parent_has_opened_nothing_opens_its_own(root):

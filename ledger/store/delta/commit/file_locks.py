@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import queue
 import sys
 import threading
@@ -31,6 +30,7 @@ from pathlib import Path
 from ledger.delta_log.failures import translating_errors
 from ledger.errors import LedgerError
 from ledger.rules.location import recorded
+from ledger.runtime.forks import hold_in_forks, waiting
 from ledger.runtime.threads import start_thread
 from ledger.store.delta.commit.holdings import forget, note
 
@@ -308,19 +308,20 @@ def _locked(path: Path, kind: int, until: float | None = None) -> Iterator[None]
 
 
 def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
-    if until is None:
-        fcntl.flock(descriptor, kind)
-        return
-    pause = LOOKING
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    with waiting():
+        if until is None:
+            fcntl.flock(descriptor, kind)
             return
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise StillLocked(f"Others hold {path}") from None
-        time.sleep(pause)
-        pause = min(2 * pause, LOOKING_LATER)
+        pause = LOOKING
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise StillLocked(f"Others hold {path}") from None
+            time.sleep(pause)
+            pause = min(2 * pause, LOOKING_LATER)
 
 
 def _close_files_in_child() -> None:
@@ -330,5 +331,4 @@ def _close_files_in_child() -> None:
     _opening.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_files_in_child)
+hold_in_forks(_opening.acquire, _opening.release, _close_files_in_child)

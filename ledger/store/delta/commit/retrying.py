@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ledger.errors import ContentionOutlastedRetries
-from ledger.runtime.forks import renew_in_child
+from ledger.runtime.forks import renew_in_child, waiting
 
 
 class Tally:
@@ -108,4 +108,5 @@ class Attempts:
 def pause(losses: int, first: float, longest: float) -> None:
     """Wait for a random time. The upper bound of this time doubles with each loss, from `first` to `longest`
     seconds."""
-    time.sleep(random.uniform(0, min(longest, first * 2**losses)))
+    with waiting():
+        time.sleep(random.uniform(0, min(longest, first * 2**losses)))

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ledger.delta_log.protocol import Conflict, LogReplaced, Snapshot
 from ledger.errors import LedgerIsReadOnly, StorageFailed
+from ledger.runtime.forks import uses_arrow
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
 from ledger.store.delta.commit.holdings import releasing
@@ -100,6 +101,7 @@ class Transactions:
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
 
+    @uses_arrow
     @releasing
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Try `decide(losses)` and commit its plan as one MERGE, until a commit wins.

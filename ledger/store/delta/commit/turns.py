@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from ledger.runtime.forks import renew_in_child
+from ledger.runtime.forks import renew_in_child, waiting
 from ledger.store.delta.commit.holdings import forget, note
 
 Result = TypeVar("Result")
@@ -125,7 +125,8 @@ class Turns:
                 me.line.append(me)
                 if me.line[0] is me:
                     me.let_go()
-            me.lock.acquire()
+            with waiting():
+                me.lock.acquire()
             if not me.taken:
                 self._mine.place = me
                 self._take_along(me, most, most_size)

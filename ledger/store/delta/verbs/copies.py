@@ -17,6 +17,7 @@ from ledger.rules import copies, fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress
+from ledger.runtime.forks import uses_arrow
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.state.open_tables import OpenTables
@@ -51,6 +52,7 @@ class Copies:
             marks.append(mark)
         return CopyProgress(parts, self._version(copies.messages_application(key)) or 0, tuple(marks))
 
+    @uses_arrow
     @releasing
     def add(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock

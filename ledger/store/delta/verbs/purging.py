@@ -14,6 +14,7 @@ from ledger.clock import Clock
 from ledger.rules import fifo, intervals, visibility
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import UNTOUCHED
+from ledger.runtime.forks import uses_arrow
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan
@@ -31,6 +32,7 @@ class Purger:
     def __init__(self, opened: OpenTables) -> None:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
 
+    @uses_arrow
     @releasing
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Purge a queue (see Store.purge).

@@ -25,6 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry, size_of_message
+from ledger.runtime.forks import uses_arrow
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import after_commit
@@ -97,6 +98,7 @@ class SharedVerbs:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
         self._ledger = _OneLedger(opened, queues)
 
+    @uses_arrow
     @releasing
     def run(self, verb: GroupedCall[Result]) -> Result:
         """Commit a verb in one MERGE, alone or with other verbs.
@@ -207,6 +209,7 @@ class SharedSends:
         self._opened, self._transactions, self._sender = opened, opened.transactions, sender
         self._ledger = _OneLedger(opened, queues)
 
+    @uses_arrow
     @releasing
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
@@ -253,6 +256,7 @@ class SharedReads:
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
+    @uses_arrow
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return those messages of a grant that have rows, in the order of Store.read.
