@@ -261,8 +261,8 @@ class Application:
         text = f"What request bodies above {LARGE_BODY_BYTES} bytes take."
         yield from metrics.family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
-        yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
-        yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
+        yield from metrics.family("ledger_workers_busy", "gauge", "Calls that have a thread.", [({}, self.pool.busy)])
+        yield from metrics.family("ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)])
 
     async def _tables(self) -> list[str]:
         """Return the metrics of altered tables that no verb can use."""

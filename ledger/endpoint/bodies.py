@@ -81,7 +81,7 @@ class Body:
     def _refusal_of(self, length: int) -> Refusal | None:
         """Return why a body that has `length` bytes so far is refused, or take memory for it and return None."""
         if length > self._most:
-            return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
+            return Refusal("RequestEntityTooLarge", f"The body of a request has at most {self._most} bytes.")
         more = length - self._taken
         if length > LARGE_BODY_BYTES:
             if not self._large_bodies.take(more, is_verified=self._is_verified):

@@ -131,11 +131,11 @@ def _serve(
     connections = most_connections(raise_limit_of_files())
     if connections < MOST_CONNECTIONS:
         say(
-            f"this process may have so few open files that it takes {connections} connections at once: raise the hard "
-            "limit (`ulimit -Hn`, LimitNOFILE= of the service)"
+            f"this process may have few open files, and takes {connections} connections at once: raise the hard limit "
+            "(`ulimit -Hn`, LimitNOFILE= of the service)"
         )
     if not options.certificate and not _is_loopback(options.host):
-        say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
+        say("without TLS others can read requests: give --certificate, or put a proxy with TLS before the endpoint")
     with _upkeep(ledger, options.upkeep_every):
         serve(
             endpoint,
@@ -216,13 +216,13 @@ def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.
 
 def _require(options: Options, environment: Mapping[str, str]) -> None:
     if options.without_signatures and not _is_loopback(options.host):
-        bound = "Without signatures it serves this machine alone"
+        bound = "Without signatures the endpoint serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
         # Check the keys before the ledger is opened. `_signatures` reads them again, with the ledger's owner.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
-        raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
+        raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free port and prints it.")
     if not 1 <= options.threads <= 256:
         raise InvalidParameterValue("threads", options.threads, "Must be 1 to 256")
     if options.upkeep_every != NO_UPKEEP:

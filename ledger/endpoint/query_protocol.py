@@ -232,7 +232,7 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
     if (isinstance(given, str) and not parts) or (isinstance(given, dict) and parts and set(given) <= set(parts)):
         return [(1, given)]
     if not isinstance(given, dict):
-        raise Refusal("MalformedQueryString", f"The parameter {where} needs a number behind it.")
+        raise Refusal("MalformedQueryString", f"The parameter {where} needs a number after it: {where}.1.")
     wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)
     if wrong is not None:
         raise Refusal("MalformedQueryString", f"The parameter {where}.{wrong[:20]} has no number.")
