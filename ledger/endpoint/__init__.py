@@ -6,12 +6,12 @@ line or below::
 
     command.py                  the options of `ledger serve`, and their checks
     serving.py                  uvicorn's sockets, TLS, stopping
-    bodies.py                   bounds on bodies
     application.py              ASGI: dispatch to threads and polls, health
+    bodies.py                   bounds on bodies
     metrics.py                  counts in the text format of Prometheus
     access_log.py               a line for each request, without its body
-    line_writer.py              a thread that writes lines
     connections.py              bounds on connections and on request heads
+    line_writer.py              a thread that writes lines
     polls.py pool.py            long polls that hold no thread; threads for calls, and the order of calls
     handling.py                 one request: verify, read, do, answer
     signatures.py keys.py       SigV4: which key signed, the time, no replays, new keys on SIGHUP
@@ -27,21 +27,20 @@ line or below::
     wire.py refusals.py         requests and responses as values; errors that the endpoint itself raises
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
-the pool. In the library, threads that change one queue at the same time can share a commit: at most 32 calls. With the
-default number of threads, one queue may use 32. A long poll looks once when it arrives, on a thread. If that
-look finds nothing, the poll waits in a line (`polls.py`) and holds no thread.
+the pool. In the library, at most 32 threads that change one queue at the same time can share a commit. With the default
+number of threads, one queue may use 32. A long poll first tries to receive on a thread. If it finds nothing, it waits
+in a line (`polls.py`) and holds no thread.
 
 **Promises.** Once the endpoint has read and verified a whole request, it does the request, and answers with the result
 or an error. Or it refuses the request with RequestThrottled, and does none of it. (Only an action of several commits
 may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may have taken
-effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). A client that
-disconnects after its request was read loses only the answer. The client's sends are sent, and its received messages are
-in flight until their visibility timeout ends. The state of a queue is in the tables alone: processes that serve one
-ledger, and Spark jobs beside them, agree through commits.
+effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). If a client
+disconnects after its request was read, its long poll ends, and any other request is done. Then its sends are sent, and
+its received messages are in flight until their visibility timeout ends. The state of a queue is in the tables alone:
+processes that serve one ledger, and Spark jobs beside them, agree through commits.
 
-**Logging.** The log has kinds of errors and the storage's messages, but no body, attribute or secret. Of headers and
-queries it has at most the date, the region and the lifetime of a signature that was refused.
+**Logging.** The log has kinds of errors and the storage's messages, but no message's body or attribute, and no secret.
+Of headers and queries it has at most the date, the region and the lifetime of a signature that was refused.
 
-**Sources.** Codes such as Q4 and M2 name rules of docs/reference/rules.md. S4 is the page ChangeMessageVisibility of
-SQS's API reference. "Recorded" means that a recorded answer of SQS shows it.
+**Sources.** "Recorded" means that a recorded answer of SQS shows it.
 """

@@ -1,10 +1,11 @@
-"""The access log: a line of JSON for each request that is answered, or that its client abandons.
+"""The access log: a line of JSON for each request that the application answers, or that its client abandons.
 
-GETs of the paths for health, readiness and metrics get no line. A line has no body, no attribute, no header of the
-request, and no key. It has no query either: a query may hold a message and a signature.
+GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request.
+A line has no body, attribute, header, query or key of the request, except for the names of its action, queue and
+caller.
 
-A thread writes the lines, so a reader of a pipe that does not read stops no request. Lines that find too many before
-them are lost, and so are lines that cannot be written.
+A thread writes the lines, so a reader of a pipe that does not read stops no request. A line is lost if too many lines
+wait before it, or if it cannot be written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
-#: The outcome of a request whose client disconnected before the answer.
+#: The outcome of a request whose client disconnected before the end of its body, or during a long poll.
 GONE = "ClientGone"
 
 
@@ -30,7 +31,7 @@ class AccessLog:
     def __init__(self, path: str) -> None:
         """Open the file to append to it; `-` is the standard output.
 
-        If the file is renamed (logrotate), the next line makes a new file.
+        If the file is renamed (logrotate) or removed, the next line makes a new file.
 
         Raises:
             OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
@@ -43,7 +44,7 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Write the line of a request that took `seconds`, soon.
+        """Let the thread write the line of a request that took `seconds`.
 
         `exchange` and `response` are None if the client disconnected.
         """
@@ -66,5 +67,5 @@ class AccessLog:
         self._writer.write(json.dumps(line))
 
     def close(self) -> None:
-        """Write the lines that wait, for some seconds, and close the file."""
+        """Write the lines that wait, for at most `line_writer.CLOSE_SECONDS`, and close the file."""
         self._writer.close()

@@ -1,6 +1,6 @@
 """Queue URLs: `http://host:port/ACCOUNT/NAME`, with the address that the client used, or with the public address.
 
-A request may also name a queue by the path of the queue's URL, or by the queue's bare name, as in SQS.
+As in SQS, a request may also name a queue by the path of the queue's URL, or by the queue's bare name.
 
 Source: LocalStack's test_posting_to_queue_via_queue_name, validated against AWS.
 """
@@ -20,9 +20,9 @@ _HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,260}")
 
 
 def base_of(request: Request, public: str | None) -> str:
-    """Return the beginning of queue URLs: `public` if it is given, else the address that the client used.
+    """Return the beginning of queue URLs: `public` if it is given, else the address in the request's header Host.
 
-    If the request has no valid header Host, that address is `localhost`.
+    If the request has no valid header Host, the host is `localhost`.
     """
     host = request.headers.get("host", "")
     return public.rstrip("/") if public else f"{request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
@@ -47,7 +47,7 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
         caller_id: The caller's account. A bare name means a queue of this account.
 
     Raises:
-        InvalidAddress: `url` has none of these forms.
+        Refusal: InvalidAddress, if `url` has none of these forms.
         QueueDoesNotExist: `url` names a queue of another account, or only a host.
     """
     if isinstance(url, str) and _NAME.fullmatch(url):

@@ -32,19 +32,19 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The bound of a body if the endpoint verifies signatures and the request names no known key: the largest that is not
-#: counted as large. A body of more than PARSED_IN_LOOP_BYTES is parsed on a thread, not in the event loop.
+#: The bound of a body if the endpoint verifies signatures and the request names no known key: the most bytes of a body
+#: that is not large. The endpoint verifies and parses a body of more than PARSED_IN_LOOP_BYTES on a thread.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
-#: So many seconds the answer RequestThrottled waits: clients that try again at once would take the processor's time.
+#: The delay of the answer RequestThrottled: clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
-#: For this many seconds the result of a measurement of the vital signs is used again (see `_vitals`).
+#: How long a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
-#: The same on an object store, where the listing costs one paid request for each 1,000 files.
+#: The same on an object store, where each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: Actions that do not wake the queue's long polls when they end. The polls learn of their commits from the tables.
+#: After these actions the endpoint does not wake the queue's long polls. Polls learn of a deletion from the tables.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
@@ -55,10 +55,10 @@ class Bounds:
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: What all bodies above LARGE_BODY_BYTES may take together. A known key's id is no secret.
+    #: What all bodies above LARGE_BODY_BYTES may take together.
     large_bodies_bytes: int = 256 << 20
     connections: int = MOST_CONNECTIONS
-    #: One queue's calls may have all threads but an eighth (see `pool.Lines`).
+    #: One queue's calls may have all but about an eighth (see `pool`).
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -98,10 +98,10 @@ class Application:
         client = (scope.get("client") or ("",))[0]
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            # A page in a browser on this machine reaches the endpoint under a name of its own, if the page's owner lets
-            # that name's address change (DNS rebinding).
+            # A browser on this machine also sends requests for a page whose owner gave its host name a loopback address
+            # (DNS rebinding).
             here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
-            await _send(send, await self._watched(path, here))
+            await _send(send, await self._answer_check(path, here))
             return
         try:
             exchange, response = await self._exchange(request, receive, scope["state"]["connection"])
@@ -144,7 +144,7 @@ class Application:
             body.free()
 
     async def _answer(self, exchange: Exchange, length: int, receive: Receive, connection: BoundedProtocol) -> Response:
-        """Return the response to a request whose body has `length` bytes. Raise Gone if the client disconnects."""
+        """Return the response to a request whose body has `length` bytes. Raises what `_await_poll` raises."""
         try:
             call = exchange.begun() if length <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
             connection.is_verified = True
@@ -183,14 +183,14 @@ class Application:
             gone.cancel()
             answer.cancel()
 
-    async def _watched(self, path: str, here: bool) -> Response:
+    async def _answer_check(self, path: str, here: bool) -> Response:
         try:
-            return await self._told(path, here)
+            return await self._check(path, here)
         except Exception as error:
-            # The log has the error. The answer does not name the error.
+            # Only the log names the error.
             return _text(told(error).known.status, "it could not be found out")
 
-    async def _told(self, path: str, here: bool) -> Response:
+    async def _check(self, path: str, here: bool) -> Response:
         if path == HEALTH:
             return _text(OK, "ok")
         if path == READY:
@@ -217,7 +217,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path; None if it takes commits.
+        """Return why the ledger takes no commits now, without a path; None if no reason is found.
 
         Raises LedgerError if the tables cannot be read.
         """
@@ -230,7 +230,7 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why this machine's clock or disk prevents commits now; None if neither does. Raises TableAltered."""
+        """Return why the clocks or the storage prevent commits now; None if neither does. Raises TableAltered."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -261,11 +261,11 @@ class Application:
         text = f"What request bodies above {LARGE_BODY_BYTES} bytes take."
         yield from metrics.family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
-        yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
-        yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
+        yield from metrics.family("ledger_workers_busy", "gauge", "Calls that have a thread.", [({}, self.pool.busy)])
+        yield from metrics.family("ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)])
 
     async def _tables(self) -> list[str]:
-        """Return the metrics of tables that were altered so that no verb can use them."""
+        """Return the metrics of altered tables that no verb can use."""
         try:
             refusals = await self.pool.run(self._store.refusals)
         except TableAltered as error:
@@ -275,25 +275,24 @@ class Application:
         return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
-        """Return the metrics of commits since the last round of upkeep, and whether upkeep is overdue."""
         # A ledger in memory has no rounds.
         rounds = getattr(self._store, "rounds", None)
         if rounds is None:
             return []
 
-        def known() -> list[str]:
+        def measured() -> list[str]:
             load = rounds.look().load(self._endpoint.ledger.clock())
             return [*metrics.upkeep(load.commits, why_overdue(load, rounds.log_retention()) is not None)]
 
         try:
-            return await self.pool.run(known)
+            return await self.pool.run(measured)
         except LedgerError:
             return []
 
     async def _vitals(self) -> list[str]:
         """Return the metrics of load and of hanging workers.
 
-        A measurement lists all files of the tables. So its result is used again for some time (VITALS_SECONDS).
+        A measurement lists all files of the tables, so its result is used again for some time (VITALS_SECONDS).
         """
         # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
@@ -312,13 +311,15 @@ class Application:
         return measurement[2]
 
     async def _queues(self) -> list[str]:
+        """Return the metrics of the messages of the first 200 queues, by name."""
+
         def counted() -> list[tuple[str, Any]]:
-            found = []
+            counts = []
             for queue in self._endpoint.ledger.list_queues(max_results=200):
-                # A queue whose verbs raise ClocksDisagree has no counts.
+                # Leave out a queue whose time disagrees with the clock.
                 with contextlib.suppress(ClocksDisagree):
-                    found.append((queue.name, queue.counts()))
-            return found
+                    counts.append((queue.name, queue.counts()))
+            return counts
 
         try:
             counts_by_name = await self.pool.run(counted)

@@ -1,4 +1,4 @@
-"""The bodies of requests, which are read in parts, with bounds on each and on all large ones together."""
+"""The bodies of requests, read in parts, with bounds on each and on all large ones together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 #: A body of more bytes is large. Only requests that name a known key may have one, if signatures are verified.
 LARGE_BODY_BYTES = 65_536
-#: A body above its bound is read on and discarded, up to this multiple of the bound.
+#: The endpoint reads and discards the rest of a body above its bound, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
 
 
@@ -24,15 +24,15 @@ class Gone(Exception):
 class LargeBodies:
     """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes.
 
-    Bodies on connections without a verified request have at most half of it. Who knows a key's id, which is no secret,
-    could otherwise shut out the others.
+    A body on a connection without a verified request gets memory only while all bodies take at most half of it.
+    Otherwise a client that knows only a key's id, which is no secret, could shut out the others.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self.taken = most, 0
 
     def take(self, more: int, *, is_verified: bool) -> bool:
-        """Take memory for `more` bytes, if there is enough. Return whether there was."""
+        """Take memory for `more` bytes if there is enough, and return whether there was."""
         if self.taken + more > (self._most if is_verified else self._most // 2):
             return False
         self.taken += more
@@ -57,7 +57,7 @@ class Body:
         self.refusal: Refusal | None = None
 
     async def read(self, receive: Receive) -> None:
-        """Read the body. Raises Gone if the client disconnects."""
+        """Read the body, or set `refusal`. Raises Gone if the client disconnects."""
         length, more = 0, True
         while more and length <= DISCARDED_MULTIPLE * self._most:
             event = await receive()
@@ -74,14 +74,14 @@ class Body:
                 self.free()
 
     def free(self) -> None:
-        """Give back the memory that the body has taken of `large_bodies`."""
+        """Give back the body's memory of `large_bodies`."""
         self._large_bodies.give_back(self._taken)
         self._taken = 0
 
     def _refusal_of(self, length: int) -> Refusal | None:
-        """Take the memory for a body that has `length` bytes so far. Return why the body is refused, or None."""
+        """Return why a body that has `length` bytes so far is refused, or take memory for it and return None."""
         if length > self._most:
-            return Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
+            return Refusal("RequestEntityTooLarge", f"The body of a request has at most {self._most} bytes.")
         more = length - self._taken
         if length > LARGE_BODY_BYTES:
             if not self._large_bodies.take(more, is_verified=self._is_verified):
@@ -95,6 +95,6 @@ async def read_within(seconds: float, reading: Coroutine[Any, Any, None]) -> Non
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # `asyncio.timeout` makes no task, which would slow every request.
+        # `asyncio.timeout` makes no task. A task would slow every request.
         async with asyncio.timeout(seconds):
             await reading

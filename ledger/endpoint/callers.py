@@ -13,7 +13,7 @@ from ledger.rules.policy_decision import allows
 class Caller:
     """The holder of the key that signed a request: an account, and a user's ARN if the key has one.
 
-    An endpoint without signatures takes every caller for the owner's account.
+    On an endpoint without signatures every caller is the owner's account.
     """
 
     account_id: str
@@ -21,7 +21,7 @@ class Caller:
 
     @property
     def arn(self) -> str:
-        """The caller's ARN in policies."""
+        """The caller's ARN in policies: the user's, or else the account's."""
         return self.user_arn or f"arn:aws:iam::{self.account_id}:root"
 
 

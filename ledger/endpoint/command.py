@@ -45,9 +45,9 @@ class Options:
     """The options of `ledger serve`.
 
     `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
-    URLs. Without `url`, queue URLs begin with the address that each client used. `access_log` is the path of a file, or
-    `-` for the standard output. About once in `upkeep_every` (90s, 5m, 1h) a thread checks whether upkeep is due. `0`
-    leaves upkeep to other processes.
+    URLs. Without `url`, queue URLs begin with the address that each client used. `receipts` is the attribute Receipts
+    of new queues. `access_log` is the path of a file, or `-` for the standard output. About once in `upkeep_every`
+    (90s, 5m, 1h) a thread checks whether upkeep is due. `0` leaves upkeep to other processes.
     """
 
     host: str = DEFAULT_HOST
@@ -72,20 +72,20 @@ def run(
 ) -> None:
     """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
 
-    `open_ledger` is called after the options are checked and the port is bound. If there is a file of keys, it is read
-    again at each SIGHUP. The process's soft limit of open files becomes its hard limit, as far as connections need.
+    This function checks the options, binds the port, and then calls `open_ledger`. At each SIGHUP it reads a file of
+    keys again. It raises the process's soft limit of open files towards the hard limit, as far as connections need.
 
     Args:
-        say: Is called with a line when the endpoint serves, and with a line for each note or warning.
-        announce: If given, is called in place of `say` when the endpoint serves, with the URL.
+        say: Gets a line when the endpoint serves, and a line for each note or warning.
+        announce: If given, gets the URL when the endpoint serves, in place of `say`.
 
     Raises:
-        InvalidParameterValue: An option is wrong, options do not fit together, or a file has wrong content.
+        InvalidParameterValue: An option is wrong, options do not fit together, there is no key, or a file is wrong.
         LedgerError: The endpoint cannot listen at the address (the port is taken), or `open_ledger` raises the error.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
-    # A SIGHUP while the process ends must not end it at once.
+    # The rotation ends last: a SIGHUP must not end the process before the logs are written.
     with KeyRotation(options.keys) as rotation, log_in_background():
         try:
             announce = announce or (lambda url: say(f"serving at {url}"))
@@ -114,7 +114,7 @@ def _serve(
     except BaseException:
         sock.close()
         raise
-    # Q4: a queue that is created through the endpoint has the limits of SQS, unless the request names other ones.
+    # The attributes of new queues (see `actions.queues.create`).
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
     signatures = _signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
@@ -131,11 +131,11 @@ def _serve(
     connections = most_connections(raise_limit_of_files())
     if connections < MOST_CONNECTIONS:
         say(
-            f"this process may have so few open files that it takes {connections} connections at once: raise the hard "
-            "limit (`ulimit -Hn`, LimitNOFILE= of the service)"
+            f"this process may have few open files, and takes {connections} connections at once: raise the hard limit "
+            "(`ulimit -Hn`, LimitNOFILE= of the service)"
         )
     if not options.certificate and not _is_loopback(options.host):
-        say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
+        say("without TLS others can read requests: give --certificate, or put a proxy with TLS before the endpoint")
     with _upkeep(ledger, options.upkeep_every):
         serve(
             endpoint,
@@ -153,8 +153,8 @@ def _serve(
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
     """Until the block ends, check in a thread, about once in `every`, whether upkeep is due. If so, run a round.
 
-    If several processes check, one of them runs the round (see `upkeep_daemon`). The first check comes at a random time
-    in the first period, so that processes that started together check at different times.
+    If several processes check, normally one of them runs the round (see `upkeep_daemon`). The first check comes at a
+    random time in the first period, so that processes that started together check at different times.
     """
     if every == NO_UPKEEP:
         yield
@@ -174,8 +174,8 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 def _keep_garbage_collection_short() -> None:
     """Exclude the present objects from Python's garbage collection, and let the collection run less often.
 
-    Most of the present objects live as long as the process. Measured by perf with 32 clients, collections took 3 % of
-    the processor time, and found nothing.
+    Most of these objects live as long as the process. Measured by perf with 32 clients, collections took 3 % of the
+    processor time, and found nothing.
     """
     gc.collect()
     gc.freeze()
@@ -201,7 +201,7 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
 def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
     """Return the keys. Keys without an account belong to the `owner`.
 
-    Raises InvalidParameterValue if there is no key, or if the file of keys is wrong.
+    Raises InvalidParameterValue if there is no key, or if the file or the environment has a wrong one.
     """
     found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
     if found_keys is None:
@@ -216,14 +216,13 @@ def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.
 
 def _require(options: Options, environment: Mapping[str, str]) -> None:
     if options.without_signatures and not _is_loopback(options.host):
-        bound = "Without signatures it serves this machine alone"
+        bound = "Without signatures the endpoint serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check the keys before the ledger is opened. `_signatures` reads them again, with the owner from the ledger's
-        # settings.
+        # Check the keys before the ledger is opened. `_signatures` reads them again, with the ledger's owner.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
-        raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
+        raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free port and prints it.")
     if not 1 <= options.threads <= 256:
         raise InvalidParameterValue("threads", options.threads, "Must be 1 to 256")
     if options.upkeep_every != NO_UPKEEP:
@@ -249,8 +248,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
 
 def _require_pair(certificate: str, key: str) -> None:
     try:
-        # For a key with a pass phrase, OpenSSL would ask on the terminal, and a service would hang. The empty password
-        # prevents this.
+        # Without this empty password, OpenSSL would ask on the terminal for a key's pass phrase, and a service would
+        # hang.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -3,7 +3,7 @@
 A server has a bounded number of files, and each connection is one. So `Connections` has a bound. If one more comes, the
 server closes a connection that waits for a request: of those whose requests nobody verified the one that waits longest,
 or else of all. If none waits, the server closes the new one. A client without a key can therefore not keep clients with
-a key out, and a connection with a whole request keeps until its answer.
+a key out. A connection with a whole request stays open until its answer.
 
 A connection waits for a request in these states, and each has an end:
 
@@ -69,7 +69,7 @@ class Connections:
     def __init__(self, most: int) -> None:
         self.most, self.dropped = most, 0
         self._open = set[BoundedProtocol]()
-        #: Connections that wait for a request, the longest wait first. Each value tells nothing.
+        #: Connections that wait for a request, the longest wait first. The values are not used.
         self._unverified: dict[BoundedProtocol, None] = {}
         self._verified: dict[BoundedProtocol, None] = {}
         self._warn = Seldom()
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_unread()
         self._bound.remove(self)
         super().connection_lost(exc)
-        # After a reset, uvicorn leaves the timer. It tells only the newest request.
+        # After a reset, uvicorn leaves the timer of an idle connection. uvicorn tells only the newest request.
         self._unset_keepalive_if_required()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
@@ -286,8 +286,8 @@ class _TooManyRequests(Exception):
 class Acceptor:
     """Accepts connections on a listening socket, with TLS if there is a context. Must be used in the event loop.
 
-    asyncio's own server does not tell of a connection until its TLS handshake is over, and tries to accept as many
-    connections as wait although the process has no file for them.
+    asyncio's own server does not tell of a connection until its TLS handshake is over. It tries to accept all
+    connections that wait, although the process has no file for them.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Exchange:
         self._answers: Any = query_json if in_json else self._protocol
         # The id is no secret, so `random` is enough. uuid4 is slower, because it reads the system's randomness.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        #: The length of the request's body in bytes.
+        #: The number of bytes of the request's body; 0 if the body was discarded.
         self.bytes_in = len(request.body)
         self.action: str | None = None
         self.call: Call | None = None
@@ -122,7 +122,7 @@ class Exchange:
 def is_loopback_named(request: Request) -> bool:
     """Tell whether a request's header Host names this machine by an address or name that no other machine can have.
 
-    A request without Host is of no browser.
+    Return True for a request without Host: no browser sends one.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
@@ -141,10 +141,10 @@ def _require_no_page(request: Request, public: str | None) -> None:
     that it shows. Without this check a page could purge a queue.
 
     Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
-    any other value means a page. Older browsers name the page's site in Origin, or only in Referer, or do not name it:
-    so a browser must send Sec-Fetch-Site. A site can have a name that first meant another machine, and now means this
-    one (DNS rebinding): then all these headers name this machine. So the header Host must be a name of this machine, or
-    the host of `public`.
+    any other value means a page. Older browsers name the page's site in Origin, or only in Referer, or not at all: a
+    browser must therefore send Sec-Fetch-Site. The owner of a page's host name can give that name the address of this
+    machine (DNS rebinding). Then these headers do not show that the page is foreign. The header Host must therefore be
+    a name of this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")

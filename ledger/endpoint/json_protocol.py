@@ -22,10 +22,10 @@ def is_spoken_in(request: Request) -> bool:
 
 
 def read(request: Request) -> Command:
-    """Return the command in a request.
+    """Return the command in a request. An empty body counts as an object without members.
 
-    Raise a Refusal for an unknown action, and for a body that is not a JSON object. Raise a Refusal also for an object
-    in the body that names a member twice, and for a value whose type differs from the model's.
+    Raises a Refusal for a missing or unknown action, and for a body that is no JSON object. Raises a Refusal also for
+    an object that names a member twice, and for a value of another type than the model's.
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
@@ -44,7 +44,7 @@ def read(request: Request) -> Command:
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
     """Return the response to an action that succeeded.
 
-    The body is empty for an action without a result (S4, the page ChangeMessageVisibility, shows it).
+    An action without a result has an empty body, as the API reference of ChangeMessageVisibility shows.
     """
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
@@ -76,7 +76,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode JSON. Raise ValueError for what is no JSON, and NamedTwice for a member that an object names twice.
+    """Decode JSON. Raises NamedTwice, another ValueError for bytes that are no JSON, and RecursionError.
 
     One decoder serves all requests: with these hooks json.loads would make one for each call.
     """

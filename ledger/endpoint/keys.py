@@ -90,7 +90,7 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the key in the environment, which belongs to the `owner`; None if the environment has no key.
+    """Return the key in the environment, a key of the `owner`; None if the environment has no key.
 
     Raises InvalidParameterValue for a wrong key, and for an id without a secret or a secret without an id.
     """

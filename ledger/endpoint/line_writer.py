@@ -39,8 +39,8 @@ class LineWriter:
     def __init__(self, target: str | int, report: Callable[[str], None]) -> None:
         """Open the file with the path `target` to append to it, or use the descriptor `target`.
 
-        If the file is renamed (logrotate), the next line makes a new file. `report` gets the reason when lines are
-        lost, seldom.
+        If the file is renamed (logrotate) or removed, the next line makes a new file. When lines are lost, `report`
+        gets the reason, at most once in SECONDS_BETWEEN_WARNINGS and once more from `close`.
 
         Raises:
             OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
@@ -80,7 +80,7 @@ class LineWriter:
 
 
 class _File:
-    """A file that is opened anew when its path names another file, or a descriptor. Only one thread uses it.
+    """A descriptor, or a file that is opened anew when its path names another file. Only one thread uses a _File.
 
     Descriptors are written without `sys.stdout` and `sys.stderr`: Python would wait at its end for a thread that holds
     one of them.

@@ -10,7 +10,7 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds of the histogram of request times, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
-#: Upper bounds of the histogram of group sizes: how many calls shared a commit, or a read.
+#: Upper bounds of the histogram of group sizes, in calls.
 GROUPS = (1, 2, 4, 8, 16, 32)
 SUCCESS, UNKNOWN_ACTION = "ok", "unknown"
 
@@ -55,12 +55,12 @@ def transactions(tally: Any) -> Iterator[str]:
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
-    text = "Commits that lost to another process, and were tried again."
+    text = "Commits that lost to another writer."
     yield from family("ledger_conflicts_total", "counter", text, conflicts)
     sizes: dict[str, Counter[int]] = {}
     for (purpose, size), count in tally.groups().items():
         sizes.setdefault(purpose, Counter())[size] += count
-    yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
+    yield from _histograms("ledger_group_size", "How many calls shared a commit, or a read.", "of", sizes)
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
@@ -84,7 +84,7 @@ def vitals(measured: Any) -> Iterator[str]:
     gauges: list[tuple[str, str, float | None]] = [
         ("ledger_disk_bytes", "What the tables take, with their logs and their past.", disk.bytes),
         ("ledger_disk_free_bytes", "What may still be written on the disk of the tables.", disk.free),
-        ("ledger_disk_written_bytes_per_day", "What was written lately and is still there, a day.", disk.written_a_day),
+        ("ledger_disk_written_bytes_per_day", "Written lately and still there, scaled to a day.", disk.written_a_day),
         ("ledger_files", "Files of the tables, with their logs and their past.", disk.files),
         ("ledger_log_files", "Files of the logs of the tables.", disk.log_files),
         ("ledger_log_bytes", "What the logs of the tables take.", disk.log_bytes),
@@ -105,7 +105,7 @@ def vitals(measured: Any) -> Iterator[str]:
     held = [] if claim is None else [({"queue": claim.queue}, claim.age)]
     yield from family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
     beats = [] if claim is None or claim.beat_age is None else [({"queue": claim.queue}, claim.beat_age)]
-    yield from family("ledger_oldest_claim_beat_age_seconds", "gauge", "Since that claim's last beat.", beats)
+    yield from family("ledger_oldest_claim_beat_age_seconds", "gauge", "Seconds since that claim's last beat.", beats)
     ages = [] if message is None else [({"queue": message.queue}, message.age)]
     yield from family("ledger_oldest_message_age_seconds", "gauge", "Age of the oldest message of all queues.", ages)
 

@@ -1,8 +1,8 @@
 """Long polls: receives that found nothing wait in lines, and hold no thread.
 
 Each queue that has polls has a line. A look tries to receive for the first polls of a line, in threads of the pool. The
-endpoint looks when it has changed the queue, and when the tables have new commits. The endpoint also looks about once a
-second (with more than 100 lines, less often), because a visibility timeout may have run out.
+endpoint looks when it has changed the queue, and when the tables have new commits. It also looks about once a second
+(with more than 100 lines, less often), because a visibility timeout or a delay may be over.
 
 When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
 twice as many polls, up to MOST_AT_A_TIME.
@@ -23,9 +23,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: After this number of seconds (more, if there are many lines) the endpoint looks at a line without a known change.
+#: How long a line without a known change waits for its next look (longer, if there are many lines).
 LONGEST_PAUSE_SECONDS = 1.0
-#: At most this many lines a second are woken by new commits, and as many by the passing of time.
+#: New commits wake at most this many lines a second, and the passing of time as many.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -34,7 +34,7 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. The poll ends only then, because a look may receive messages.
+        #: Set while no look runs for this poll. Unless cancelled, a poll ends only then: a look may receive messages.
         self.idle = asyncio.Event()
         self.idle.set()
         #: Whether the poll has ended. Nobody would get the messages of a later look.
@@ -45,9 +45,9 @@ class _Line:
     def __init__(self) -> None:
         self.polls: deque[_Poll] = deque()
         self.changed = asyncio.Event()
-        #: When the line was woken last, in monotonic seconds. 0: `_watched` may wake the line at once.
+        #: When the line was woken last, in monotonic seconds. 0: `_wake_after_commits` may wake the line at once.
         self.looked_at = 0.0
-        #: The time of the last look that found nothing for one of its polls (see `looked_at`).
+        #: The `looked_at` of the last look that found nothing for one of its polls.
         self.empty_at = 0.0
 
 
@@ -65,8 +65,8 @@ class Polls:
     async def wait(self, waiting: Waiting) -> Result:
         """Return the answer of the first look that finds messages. Return {} if no look finds any until the wait ends.
 
-        If the endpoint stops, the wait ends early. Raises what a look raises, and Throttled if too many polls are open.
-        For a cancelled poll no further look begins.
+        If the endpoint stops, the wait ends early. Raises what a look raises, but Throttled only if too many polls are
+        open. For a cancelled poll no further look begins.
         """
         if self.open >= self._most:
             raise Throttled()
@@ -74,12 +74,12 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # If the queue has changed since the receive found nothing, there was no line to wake. So look at once.
+            # Look at once: a change of the queue since the receive found nothing had no line to wake.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
         if self._watch is None or self._watch.done():
-            self._watch = self._start(self._watched())
+            self._watch = self._start(self._wake_after_commits())
         self.open += 1
         ending = asyncio.ensure_future(self._ending.wait())
         try:
@@ -89,8 +89,8 @@ class Polls:
             if poll.answer.done():
                 return poll.answer.result()
             # Many polls may end at once. If a look at this line found nothing recently, leave out the last look.
-            looked = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
-            return {} if looked or self._ending.is_set() else await self._last(waiting)
+            was_empty = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
+            return {} if was_empty or self._ending.is_set() else await self._last(waiting)
         finally:
             ending.cancel()
             poll.over = True
@@ -138,7 +138,7 @@ class Polls:
             del self._lines[queue_id]
 
     async def _look(self, line: _Line, most: int) -> bool:
-        """Look for the first `most` polls of a line. Return whether all of them were answered."""
+        """Look for the first `most` polls of a line. Return whether each of them got an answer or an error."""
         polls = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
         polls = [poll for poll in polls if not poll.over]
         for poll in polls:
@@ -162,8 +162,8 @@ class Polls:
         line.polls.extendleft(poll for poll in reversed(unanswered) if not poll.over)
         return not unanswered
 
-    async def _watched(self) -> None:
-        """Wake lines when the tables have new commits, all lines together at most LOOKS_A_SECOND times a second."""
+    async def _wake_after_commits(self) -> None:
+        """Wake lines when the tables have new commits."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):

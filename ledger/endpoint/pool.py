@@ -1,9 +1,9 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
 Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth (with fewer than 16 threads, all but one; a single thread serves every queue). So a queue with
-many calls leaves threads to the others. If too many calls wait or run, the pool chooses the queue that has the most
-calls, of the queues with waiting calls. The pool refuses the newest waiting call of this queue.
+threads but an eighth. (With fewer than 16 threads, all but one. A single thread serves every queue.) A queue with many
+calls therefore leaves threads to the others. If too many calls wait or run, the pool refuses a call. Of the queues with
+waiting calls, the queue with the most calls loses its newest waiting call.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
@@ -23,10 +23,10 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of calls that have a thread.
+    """The calls that wait for one of `threads` threads, and the number of calls that have a thread (`begun`).
 
-    Waiting calls and calls that have a thread (`begun`) are together at most `threads` + `backlog`. If one queue has
-    all threads that it may have, and other threads are free, more than `backlog` calls may wait.
+    Together they are at most `threads` + `backlog`. If one queue has all threads that it may have, and other threads
+    are free, more than `backlog` calls may wait.
     """
 
     def __init__(self, threads: int, backlog: int) -> None:
@@ -86,7 +86,7 @@ class Lines(Generic[Call]):
 
 Result = TypeVar("Result")
 _Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
-#: The name of the line of requests without a QueueUrl, and of the endpoint's own calls.
+#: The name of the line of requests without a valid QueueUrl, and of the endpoint's own calls.
 NO_QUEUE = ""
 
 

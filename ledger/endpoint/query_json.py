@@ -1,7 +1,7 @@
 """JSON answers to requests of the Query protocol.
 
-A client gets a JSON answer if its header Accept names application/json, and no XML type before application/json. (The
-answer to a GET without an action is always XML, see `query_protocol.without_action`.) SQS itself does so, too.
+As in SQS, a client asks for JSON by the header Accept (see `is_accepted`). The answer to a GET without an action is
+always XML (see `query_protocol.without_action`).
 
 Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and
 `queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.

@@ -61,7 +61,7 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: These actions concern no existing queue. SQS refuses them in a request to a queue's own URL.
+#: Actions that concern no existing queue. SQS refuses them in a request to a queue's own URL.
 #: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
 #: The most parameters in the query of the URL, and the most in the body.
@@ -92,8 +92,8 @@ def read(request: Request) -> Command:
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
     parameters = _structure(shape, _tree(values), action, "")
-    # A batch without entries cannot be written in this protocol. So a missing list is an empty batch (recorded, see
-    # issue 630 of aws-sdk-php).
+    # Recorded: a batch action without entries has an empty batch, not a missing parameter (see issue 630 of
+    # aws-sdk-php).
     if "Entries" in shape.members:
         parameters.setdefault("Entries", [])
     # Recorded: if a request has AttributeName, SQS ignores its MessageSystemAttributeNames.
@@ -225,14 +225,14 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
     """Return the members of a list or a map with their numbers, sorted by number. Numbers may have gaps.
 
     `parts` has the names of one member's fields (none for a text). A value without a number is the only member, as in
-    the API's own samples. An empty text in place of the list or map means that it has no member.
+    the API's own samples. An empty text in place of the list or map means no member.
     """
     if given == "":
         return []
     if (isinstance(given, str) and not parts) or (isinstance(given, dict) and parts and set(given) <= set(parts)):
         return [(1, given)]
     if not isinstance(given, dict):
-        raise Refusal("MalformedQueryString", f"The parameter {where} needs a number behind it.")
+        raise Refusal("MalformedQueryString", f"The parameter {where} needs a number after it: {where}.1.")
     wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)
     if wrong is not None:
         raise Refusal("MalformedQueryString", f"The parameter {where}.{wrong[:20]} has no number.")

@@ -44,7 +44,7 @@ def address(url: object) -> Refusal:
 
 
 class Throttled(Refusal):
-    """The endpoint does not do a request, or does not let a long poll wait, because too many others run or wait."""
+    """The endpoint refuses a request: too many others run or wait, or large bodies take too much memory."""
 
     def __init__(self) -> None:
         super().__init__(THROTTLED, "The request was denied due to request throttling.")

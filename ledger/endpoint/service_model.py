@@ -55,7 +55,7 @@ def output_shape(action: str) -> Any | None:
 
 
 def require(action: str, parameters: Mapping[str, object]) -> None:
-    """Raise MissingParameter if a required parameter is missing, also in the entries of a batch."""
+    """Raise MissingParameter if a required parameter is missing, of the action or of a batch's entry."""
     shape = input_shape(action)
     for name in shape.required_members:
         if name not in parameters:
@@ -74,8 +74,7 @@ def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). The function is made once for each action: questions to the model are
-    slow.
+    raises a Refusal (SerializationException). Questions to the model are slow, so the function is kept.
     """
     return _reader_of(input_shape(action))
 

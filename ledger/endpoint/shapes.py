@@ -24,7 +24,7 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
             LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
 
     Raises:
-        InvalidParameterValue: A system attribute is not AWSTraceHeader, or AWSTraceHeader is not a non-empty String.
+        InvalidParameterValue: A system attribute is not AWSTraceHeader, or AWSTraceHeader is empty or no String.
     """
     names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
     entry = {name: given[name] for name in names if name in given}

@@ -2,22 +2,21 @@
 
 The endpoint refuses a request with a wrong signature, an unknown key or a wrong session token, and a request for
 another region or service. If the signature is in a header, its date may be at most 15 minutes off, and replays are
-refused. Two equal requests of one second have the same signature. SDKs tell requests apart by the header
-amz-sdk-invocation-id, and tries of one request by amz-sdk-request. Two kinds of requests are replays:
+refused. Two equal requests of one second have the same signature. SDKs tell such requests, and the tries of one
+request, apart by the INVOCATION headers. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
-- a request with an earlier request's signature and other values of these headers. Exception: if the first request with
-  this signature and the later one both have such headers, the later one is no replay within the time TOGETHER after the
-  first.
+- a request with an earlier request's signature and other values of these headers. Exception: it may follow the first
+  request with its signature within the time TOGETHER, if both have such headers.
 
 Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
 other values, but only for the time TOGETHER.
 
-Only the process that got a request knows its replays, and only until that process ends.
+Only the process that got a request recognizes its replays, and only until that process ends.
 
 A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
-X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time it may come any number of
-times.
+X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time the URL may be used any
+number of times.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SERVICE = "sqs"
 #: INVOCATION headers.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
-#: Headers by which SDKs tell requests, and tries of a request, apart. (The older SDK for Java sends the last one.)
+#: Headers of SDKs: the first one for a request, and the others for its tries. (The older SDK for Java sends the last.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -62,8 +61,8 @@ class Signatures:
         """Return the caller who signed a request.
 
         Raises:
-            Refusal: The signature is missing or wrong, its key is unknown, its scope or date is wrong, or the request
-                is a replay.
+            Refusal: The signature is missing or wrong, its key is unknown, its session token, scope or date is wrong,
+                or the request is a replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -90,7 +89,7 @@ class Signatures:
 
     @property
     def remembered(self) -> int:
-        """How many requests are remembered: while requests come, about those of the last 15 minutes."""
+        """The number of requests that are remembered: while requests come, about those of the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
@@ -121,9 +120,9 @@ class Signatures:
 
 
 class _SigningKeys:
-    """Signing keys, which are kept. Each is derived from a secret, a day and a region.
+    """A cache of signing keys. Each is derived from a secret, a day and a region.
 
-    If SIZE keys are kept, all are dropped before the next one is kept. Threads may share a _SigningKeys.
+    When SIZE keys are in the cache, the next one replaces them all. Threads may share a _SigningKeys.
     """
 
     SIZE = 512
@@ -148,7 +147,7 @@ class _SigningKeys:
 class _SeenSignatures:
     """Digests of the signatures that came, with the values of their INVOCATION headers.
 
-    A digest is dropped some time after the signature's date has left the WINDOW.
+    A digest stays at least as long as the signature's date is within the WINDOW.
     """
 
     def __init__(self) -> None:
@@ -164,7 +163,7 @@ class _SeenSignatures:
         minute = signed_at // MINUTE
         with self._lock:
             if minute not in self._dated:
-                # Requests with dates in these minutes are refused for their dates.
+                # `_require_date` refuses requests with dates in these minutes.
                 for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
@@ -177,7 +176,7 @@ class _SeenSignatures:
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:
-                # A refused request is not remembered: it would be refused later, too.
+                # A refused request would be refused later, too.
                 tries.add(attempt)
             return is_new
 

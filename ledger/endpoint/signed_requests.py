@@ -44,8 +44,8 @@ class Signed:
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
     the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
-    token, if the request has one. `date` is the text of X-Amz-Date. `date` is empty if the request has no X-Amz-Date,
-    or if the signature does not cover that header.
+    token, if the request has one. `date` is the text of X-Amz-Date, or empty if the request has none, or has it in an
+    unsigned header.
     """
 
     access_key: str
@@ -61,7 +61,7 @@ class Signed:
 
     @property
     def is_in_query(self) -> bool:
-        """Whether the signature is in the query, not in the header."""
+        """Whether the signature is in the query."""
         return self.lifetime is not None
 
     @property
@@ -70,21 +70,21 @@ class Signed:
         return f"{self.day}/{self.region}/{self.service}/aws4_request"
 
 
-def read(request: Request, longest: int) -> Signed:
-    """Return the parts of a request's signature.
+def read(request: Request, default_lifetime: int) -> Signed:
+    """Return the parts of a request's signature, which is not verified.
 
-    The signature is not verified. A signature in a query without X-Amz-Expires holds for `longest` seconds.
+    A signature in a query without X-Amz-Expires holds for `default_lifetime` seconds.
 
     Raises:
-        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing or has
-            a wrong form, or a header that must be signed is not.
+        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing, comes
+            twice or has a wrong form, or a header that must be signed is not.
     """
     pairs = _pairs(request.query)
     header = request.headers.get("authorization")
     in_query = any(name in ("X-Amz-Signature", "X-Amz-Credential", "X-Amz-Algorithm") for name, _ in pairs)
     if header is not None and in_query:
         raise Refusal("IncompleteSignature", "The header Authorization and the query both have a signature: give one.")
-    signed = _in_query(request, pairs, longest) if in_query else _in_header(request, header, pairs)
+    signed = _in_query(request, pairs, default_lifetime) if in_query else _in_header(request, header, pairs)
     needed = {"host", *(name for name in ("x-amz-target",) if name in request.headers)}
     if not needed <= set(signed.headers):
         raise Refusal("SignatureDoesNotMatch", f"Headers that must be signed: {', '.join(sorted(needed))}.")
@@ -122,7 +122,7 @@ def _in_header(request: Request, header: str | None, pairs: Sequence[tuple[str, 
     return Signed(key, day, region, service, headers, signature, date, request.headers.get(TOKEN), pairs)
 
 
-def _in_query(request: Request, pairs: Sequence[tuple[str, str]], longest: int) -> Signed:
+def _in_query(request: Request, pairs: Sequence[tuple[str, str]], default_lifetime: int) -> Signed:
     parameters = [(name, value) for name, value in pairs if name.startswith("X-Amz-")]
     values = dict(parameters)
     if len(values) != len(parameters):
@@ -138,12 +138,12 @@ def _in_query(request: Request, pairs: Sequence[tuple[str, str]], longest: int) 
     return Signed(
         key, day, region, service, tuple(names.split(";")), signature, values.get("X-Amz-Date", ""),
         values.get("X-Amz-Security-Token", request.headers.get(TOKEN)),
-        [pair for pair in pairs if pair[0] != "X-Amz-Signature"], _lifetime(values, longest),
+        [pair for pair in pairs if pair[0] != "X-Amz-Signature"], _lifetime(values, default_lifetime),
     )  # fmt: skip
 
 
-def _lifetime(values: Mapping[str, str], longest: int) -> int:
-    text = values.get("X-Amz-Expires", str(longest))
+def _lifetime(values: Mapping[str, str], default: int) -> int:
+    text = values.get("X-Amz-Expires", str(default))
     seconds = int(text) if _LIFETIME.fullmatch(text) else 0
     if not 1 <= seconds <= LONGEST_LIFETIME_SECONDS:
         bound = f"X-Amz-Expires must be a number of seconds from 1 to {LONGEST_LIFETIME_SECONDS}."

@@ -1,12 +1,11 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-The library and the endpoint raise errors with a `code`. ERRORS says how errors look in an answer, by their codes. For
-errors without a code in ERRORS see `told`. A JSON answer has the error's shape in `__type`, and its Query code in the
-header x-amzn-query-error, by which clients such as botocore tell errors apart. A Query answer has the code in its body.
+ERRORS says how errors look in an answer, by their `code`. For other errors see `told`. A JSON answer has the error's
+shape in `__type`, and the Query code in the header x-amzn-query-error. Clients such as botocore tell errors apart by
+this code. A Query answer has the code in its body.
 
-Modeled errors are those in botocore's model of SQS. The codes and statuses of modeled errors come from an older model
-of botocore, of the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page
-"Common Errors".
+Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore, of
+the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page "Common Errors".
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ ERRORS: dict[str, WireError] = {
     "UnsupportedOperation": _UNSUPPORTED,
     "OverLimit": _modeled("OverLimit", status=403),
     "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
-    # These errors have the status 400. S4 (the page ChangeMessageVisibility) has InvalidAddress, InvalidSecurity,
-    # ReceiptHandleIsInvalid and RequestThrottled.
+    # These errors have the status 400. The API reference of ChangeMessageVisibility has InvalidAddress,
+    # InvalidSecurity, ReceiptHandleIsInvalid and RequestThrottled.
     **{
         shape: _modeled(shape)
         for shape in (
@@ -133,8 +132,8 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date and
-#: region, but no key or signature.
+#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date, region
+#: and lifetime, but no key or signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -151,8 +150,8 @@ UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again
 def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
-    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code). A refused
-    request is logged at level info, without message contents or keys.
+    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code). The log has
+    other refusals at level info, without message contents or keys.
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
@@ -178,7 +177,7 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
 
 
 def _why(error: LedgerError) -> str:
-    """Return the log's reason for a refused request: the signature's error, or the wrong parameter's name."""
+    """Return the log's reason for a refused request: the signature's error, the wrong parameter's name, or nothing."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
     # The part after the first dot may name a message's attribute.
@@ -187,6 +186,6 @@ def _why(error: LedgerError) -> str:
 
 
 def query_code(code: str) -> str:
-    """Return the code on the wire of a batch's failed entry. The code is the same in both protocols."""
+    """Return the code on the wire of a batch's failed entry, the same in both protocols."""
     on_wire = ERRORS.get(code)
     return _INTERNAL.query_code if on_wire is None else on_wire.query_code

@@ -11,7 +11,7 @@ class Request:
     """A whole HTTP request.
 
     `path` and `query` are as they were sent: their percent escapes are not decoded. The names of headers are in lower
-    case.
+    case. Of several headers of one name, `headers` has the last.
     """
 
     method: str
@@ -33,7 +33,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Command:
-    """The command in a request of either protocol: an action, and its parameters by their names in botocore's model."""
+    """An action, and its parameters by their names in botocore's model."""
 
     action: str
     parameters: Mapping[str, object]

@@ -1,4 +1,4 @@
-"""Actions on up to ten messages: each entry has its own outcome (M2)."""
+"""Actions on up to ten messages: each entry has its own outcome (M2 of the rules of docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def send(call: Call) -> Result:
     queue, entries = call.queue(), _entries(call)
     require_length(entries)
     require_no_lists(call.action, entries)
-    read: list[Any] = [_read(entry, call.trace) for entry in entries]
+    prepared: list[Any] = [_prepare(entry, call.trace) for entry in entries]
     try:
-        outcomes = queue.send(read)
+        outcomes = queue.send(prepared)
     except MissingParameter as error:
-        # Recorded by LocalStack, test_send_batch_missing_message_group_id_for_fifo_queue. For SendMessage the error is
-        # MissingParameter.
+        # An entry without a group fails the whole batch with another error than SendMessage's. Recorded by LocalStack,
+        # test_send_batch_missing_message_group_id_for_fifo_queue.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
-    return _told(entries, outcomes, done)
+    return _answer(entries, outcomes, done)
 
 
-def _read(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object] | LedgerError:
-    """Return an entry for `Queue.send`, or its error. M2: an error in one entry fails only that entry."""
+def _prepare(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object] | LedgerError:
+    """Return an entry for `Queue.send`, or its error, which fails only that entry."""
     try:
         return to_send(entry, trace)
     except LedgerError as error:
@@ -42,16 +42,16 @@ def _read(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object] |
 def delete(call: Call) -> Result:
     """DeleteMessageBatch."""
     queue, entries = call.queue(), _entries(call)
-    return _told(entries, queue.delete([entry["ReceiptHandle"] for entry in entries]), [{}] * len(entries))
+    return _answer(entries, queue.delete([entry["ReceiptHandle"] for entry in entries]), [{}] * len(entries))
 
 
 def change_visibility(call: Call) -> Result:
-    """ChangeMessageVisibilityBatch."""
+    """ChangeMessageVisibilityBatch. An entry without a VisibilityTimeout gets the queue's."""
     queue, entries = call.queue(), _entries(call)
     default = int(queue.access.made.attributes["VisibilityTimeout"])
     timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]
     outcomes = queue.change_visibility([entry["ReceiptHandle"] for entry in entries], timeouts)
-    return _told(entries, outcomes, [{}] * len(entries))
+    return _answer(entries, outcomes, [{}] * len(entries))
 
 
 def _entries(call: Call) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def _entries(call: Call) -> list[dict[str, Any]]:
     return entries
 
 
-def _told(
+def _answer(
     entries: Sequence[Mapping[str, Any]], outcomes: Sequence[SendOutcome | HandleOutcome], done: Sequence[Result]
 ) -> Result:
     """Return the outcomes as the two lists of an answer. Recorded: SQS leaves out an empty list."""
@@ -72,4 +72,4 @@ def _told(
             code = query_code(outcome.error_code)
             failed.append({"Id": entry["Id"], "SenderFault": True, "Code": code, "Message": outcome.error_message})
     lists = {"Successful": successful, "Failed": failed}
-    return {name: entries for name, entries in lists.items() if entries}
+    return {name: members for name, members in lists.items() if members}

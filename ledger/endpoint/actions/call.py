@@ -22,8 +22,8 @@ LONGEST_LOGGED_NAME = 100
 class Call:
     """One request: its action, and parameters that were checked against the model (`service_model`).
 
-    `base` is the beginning of queue URLs. `new_queues` has attributes that new queues get if the request does not give
-    them. `trace` is the request's X-Amzn-Trace-Id.
+    `base` is the beginning of queue URLs. `new_queues` is that of `handling.Endpoint`. `trace` is the request's
+    X-Amzn-Trace-Id.
     """
 
     ledger: Ledger
@@ -46,7 +46,7 @@ class Call:
 
     @cached_property
     def queue_named(self) -> str:
-        """The name of the queue that QueueUrl names, in whatever form; empty if it names none that could exist."""
+        """The name of the queue that QueueUrl names, in whatever form; empty if no queue could have this QueueUrl."""
         try:
             return self._name
         except LedgerError:
@@ -54,7 +54,7 @@ class Call:
 
     @property
     def queue_asked(self) -> str | None:
-        """The name that the access log has for the call's queue, which may not exist; None if the call names none."""
+        """The access log's name of the call's queue, which may not exist; None if the call names none."""
         name = self.known_name or self.queue_named or self.parameters.get("QueueName")
         return str(name)[:LONGEST_LOGGED_NAME] if name else None
 
@@ -76,14 +76,14 @@ class Call:
     def queue(self) -> Queue:
         """Return the queue that QueueUrl names, see `named`.
 
-        Raises InvalidAddress, QueueDoesNotExist, AccessDenied.
+        Raises QueueDoesNotExist, and a Refusal (InvalidAddress, AccessDenied).
         """
         return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
-        """Return the queue with a name. Raise AccessDenied if the caller may not do the request's action to it.
+        """Return the queue of a name, if the caller may do `action` (by default the request's) to it.
 
-        If `action` is given, the check is for this action instead. Raises QueueDoesNotExist.
+        Raises QueueDoesNotExist, and a Refusal (AccessDenied).
         """
         queue = self.ledger.queue(name)
         self._found.append(queue)
@@ -92,13 +92,13 @@ class Call:
         return queue
 
     def of_arn(self, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue whose ARN is a parameter's value, see `named`. Raises ResourceNotFound, AccessDenied."""
+        """Return the queue whose ARN is a parameter's value, see `queue_of`."""
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
         """Return the queue of an ARN, see `named`.
 
-        Raises ResourceNotFound, which names `parameter`, and AccessDenied.
+        Raises ResourceNotFound, which names `parameter`, and a Refusal (AccessDenied).
         """
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
@@ -109,7 +109,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise AccessDenied for a caller of another account, in an action that names no existing queue."""
+        """Raise a Refusal (AccessDenied) for a caller of another account, in an action that names no existing queue."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

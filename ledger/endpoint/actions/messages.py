@@ -1,4 +1,7 @@
-"""Actions on messages that are no batches: send, receive, delete, change visibility, and PurgeQueue."""
+"""Actions on messages, without the batches: send, receive, delete, change visibility, purge.
+
+For Q4 see the rules of docs/reference/rules.md.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Result = Mapping[str, object]
 
 
 class Waiting:
-    """A receive that may wait `seconds` for messages. Each `poll` makes one commit to the ledger, or none."""
+    """A receive that may wait `seconds` for messages."""
 
     def __init__(self, call: Call, queue_id: str, attempt: ReceiveAttempt) -> None:
         self._call, self._attempt = call, attempt
@@ -22,7 +25,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to wait longer. The `last` poll returns an answer, or raises an error."""
+        """Return the answer, or None to wait longer (not from the `last` poll). See `ReceiveAttempt.poll`."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 

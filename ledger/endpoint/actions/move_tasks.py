@@ -1,4 +1,4 @@
-"""Message move tasks (D2): start, list, cancel."""
+"""Message move tasks (D2 of the rules of docs/reference/rules.md): start, list, cancel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 def start(call: Call) -> Result:
-    """StartMessageMoveTask. D2: the caller also needs the right to send to a destination that it names."""
+    """StartMessageMoveTask. The caller also needs the right to send to a destination that the request names."""
     source = call.of_arn("SourceArn")
     destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
     handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))

@@ -1,4 +1,4 @@
-"""Actions on queues: create, find, list, delete."""
+"""Actions on queues: create, find, list, delete. For Q4 see the rules of docs/reference/rules.md."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Result = Mapping[str, object]
 def create(call: Call) -> Result:
     """CreateQueue.
 
-    Q4: a new queue of `ledger serve` has SQS's limits and one lane, unless the request gives other values. An existing
-    queue stays as it is.
+    A new queue of `ledger serve` has SQS's limits (Q4), one lane and the option `--receipts`, unless the request gives
+    other values. An existing queue stays as it is.
     """
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
@@ -91,13 +91,13 @@ def _page(call: Call) -> tuple[int, str]:
 
 
 def _name_in(token: str) -> str:
-    """Return the name in a NextToken. Raise InvalidParameterValue for a text that `_token` has not made."""
+    """Return the name in a NextToken. Raise InvalidParameterValue for a text that `_token` does not make."""
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         name = ""
     if not name or _token(name) != token:
-        raise InvalidParameterValue("NextToken", token, "It is none that was handed out")
+        raise InvalidParameterValue("NextToken", token, "This service did not issue the token")
     return name
 
 

@@ -19,7 +19,7 @@ _KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedT
 
 
 def attributes(call: Call) -> Result:
-    """GetQueueAttributes. `All` means SQS's attributes. Attributes of the ledger's own must be named."""
+    """GetQueueAttributes. `All` means SQS's attributes. A request must name the ledger's own attributes."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
         if name not in _KNOWN:
