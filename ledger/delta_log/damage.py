@@ -262,7 +262,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.)"""
+    """Return whether an entry looks whole, without parsing its JSON. A removed entry (None) counts as whole."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -277,10 +277,10 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
+    """Return the damage that made an engine fail; None: the table has no damage that we find, or cannot be read.
 
-    A file can have the right size and be damaged inside. So if nothing else is damaged, and the table has at most
-    DECODED_BYTES, its data files are read.
+    A data file of the right size can be damaged inside. So if the table has no other damage, and at most DECODED_BYTES,
+    its data files are read.
     """
     try:
         damage = find_damage(location, storage_options).error(table)

@@ -1,4 +1,4 @@
-"""Entries of a table's log: parsing, damage, identity, and the history of commits.
+"""The log of a table: how to read its entries, find damage, notice a replaced log, and list the commits.
 
 **An entry** is a file of JSON lines. Most writers make it appear whole: they link a finished file, rename one, or put
 it in one request. Then an entry that is empty or torn is not a commit in progress. Either a power cut came
@@ -207,10 +207,10 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
+    """Return the versions from `first` to `newest` without an entry. `versions` are the versions of a listing.
 
-    A listing may miss entries that come while it is made. So the first MOST_MISSING versions that it lacks are looked
-    up by name, and only these can be in the result.
+    A listing may lack entries that were committed meanwhile. So the first MOST_MISSING versions that it lacks are
+    looked up by name, and only these can be in the result.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -222,9 +222,9 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Missing versions before the first entry that the table has to keep do not count: a removal of old entries leaves
-    such gaps. `versions` are those that a listing shows. `begins` is the version at which the log begins. `kept_for`
-    returns how many seconds the table keeps its log.
+    Versions before the first entry that the table has to keep do not count: a removal of old entries leaves gaps there.
+    `versions` are the versions of a listing. `begins` is the version at which the log begins. `kept_for` returns how
+    many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -234,8 +234,8 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often tables of one ledger were found to be replaced. `current` is the count. Threads share the
-    object."""
+    """Counts how often a process found that tables of a ledger were replaced. `current` is the count. Threads may share
+    the object."""
 
     def __init__(self) -> None:
         self.current = 0

@@ -327,7 +327,7 @@ def commit_on_copy(
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
-    """Return the values of some columns of the partition of an added or removed file; None for other actions."""
+    """Return an added or removed file's partition values for some columns; None for other actions."""
     fields = action.get("add") or action.get("remove")
     return None if fields is None else tuple((fields.get("partitionValues") or {}).get(name) for name in columns)
 

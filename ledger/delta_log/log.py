@@ -81,7 +81,7 @@ class RemovedFile(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """What a commit adds, removes and carries, and its metadata.
+    """A commit to make: the files that it adds and removes, its transactions, and its metadata.
 
     `is_change`: the commit changes rows, and not only files. `with_statistics`: the log gets each new file's smallest
     and greatest value of the columns `TableSpec.statistics`.
@@ -91,12 +91,12 @@ class NewCommit(NamedTuple):
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each of `transactions` must be the next one of its application. Those in `beside` are not checked.
+    #: Each transaction must be the next one of its application. `beside` has transactions that are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
-    #: Returns further metadata. On a local path it is called after the files were written, elsewhere at the same time.
+    #: Returns further metadata. On a local path it is called after the files were written, elsewhere during the writes.
     late: Callable[[], Mapping[str, Any]] = nothing_late
 
 

@@ -59,8 +59,8 @@ class Plan(Generic[Answer]):
 
 @contextmanager
 def after_commit(verb: str) -> Iterator[None]:
-    """Return a context for what a verb reads after its commit. StorageFailed that is raised there gets `unknown`, because
-    the verb is committed."""
+    """Return a context for what a verb reads after its commit. There StorageFailed gets `unknown`, because the verb is
+    committed."""
     try:
         yield
     except StorageFailed as error:

@@ -1,8 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-If there are many rows, their distinct records stay in columns. These are the stored records. Mostly only those in use
-are read as objects. Questions about all records are answered from the columns. If there are few rows, all their records
-are read as objects at once.
+The distinct records of more than FEW rows stay in Arrow columns. They are the *stored* records. A stored record becomes
+an object when somebody needs it. Questions about all records are answered from the columns. If there are at most FEW
+rows, all records become objects at once.
 """
 
 from __future__ import annotations
