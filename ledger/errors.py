@@ -133,7 +133,7 @@ class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
     The message is "Invalid value for the parameter F.", and the bound is part of the advice. With `in_message` the
-    bound stands in the message, after "Reason: ": where SQS itself names it, and for attributes that SQS does not have.
+    bound is in the message, after "Reason: ": where SQS names a bound there, and for attributes that SQS does not have.
     """
 
     code = "InvalidAttributeValue"

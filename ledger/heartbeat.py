@@ -165,7 +165,7 @@ class Heartbeat:
 
 
 def _has_signal_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Tell whether a signal comes within so many seconds."""
+    """Return whether a signal comes within so many seconds."""
     try:
         signals.get(timeout=max(0.0, seconds))
     except queue.Empty:

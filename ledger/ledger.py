@@ -121,8 +121,8 @@ class Ledger:
           with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. A local path has no
-          clock beside this machine's. There a commit of another owner can confirm a step forward.
+          more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path the storage's
+          clock is this machine's. There a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
@@ -344,7 +344,7 @@ class Ledger:
 
         The table `messages` is not cut for a missing or damaged data file: only the messages in the file are lost.
         `root` is a local path. First stop every process that uses the ledger. Removed files are moved to the folder
-        `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
+        `_ledger_lost` next to the tables. With `dry_run` the call changes nothing.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have
@@ -387,8 +387,8 @@ class Ledger:
         every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
-        doctor` names files that have other permissions. Another call of `share` mends them.
+        Only the superuser, or a group member that owns all of the ledger's files, may share a ledger. `ledger doctor`
+        names files that have other permissions. Another call of `share` mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -401,7 +401,7 @@ class Ledger:
         return share_ledger(root, group, everyone=everyone)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
-        """Run a round of upkeep. Safe at any time, beside running claims.
+        """Run a round of upkeep. Safe at any time, also while claims are held.
 
         The round drops finished segments, joins rows and files, fills the table `receipts`, and takes a step of each
         abandoned message move task. With `vacuum` it also removes files that no version within the retention needs.

@@ -44,7 +44,7 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
-    #: The sender that `Ledger.open(sender_id=...)` named. None stands for the ledger's account.
+    #: The sender that `Ledger.open(sender_id=...)` named. None means the ledger's account.
     sender_id: str | None = None
 
     @property

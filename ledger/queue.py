@@ -259,7 +259,7 @@ class Queue(Settling):
           if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
           column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
-          only tells why, in its columns message_id and reason.
+          only has the reasons, in its columns message_id and reason.
 
         A row to write that names no message of the claim is an error.
 
@@ -518,9 +518,9 @@ class Queue(Settling):
         during the copy may be copied or not. Better stop the senders and receivers of this queue first. This ledger may
         be open read-only.
 
-        Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
-        same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy the
-        queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
+        Safe to retry, and while another call copies: each part is one commit, which also records the copy's progress.
+        The same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy
+        the queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
 
         Raises:
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
@@ -731,7 +731,7 @@ class Queue(Settling):
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change only the named attributes, for verbs that begin from now on.
+        """Change only the named attributes, for calls that begin later.
 
         A change is one commit, or none if the attributes have these values already. Changes of different attributes at
         the same time all take effect. If the queue was deleted, or was made again under the name, the call raises

@@ -156,7 +156,7 @@ class Worked:
     """The result of `Queue.work`.
 
     `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many receives
-    failed. `lost`: how many messages were lost to others, who received, settled or wrote them during the work.
+    failed. `lost`: how many messages others received, settled or wrote during the work.
     """
 
     claims: int

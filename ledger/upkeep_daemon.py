@@ -182,7 +182,7 @@ class Upkeeper:
         return done
 
     def _is_over(self, looked: Look, now: int | None) -> bool:
-        """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
+        """Return whether this process may take the next lease. Note the time at which a lease is first seen held.
 
         The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS. A
         process that looks once (`now`; None: it looks again) may also take it if the held lease is older than

@@ -34,7 +34,7 @@ class Condition:
             raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds from 0 on")
 
     def holds(self, counts: Counts) -> bool:
-        """Tell whether a queue with these counts meets the condition."""
+        """Return whether a queue with these counts meets the condition."""
         if not counts.visible:
             return False
         if self.at_least is None and self.oldest_older_than is None:
@@ -64,7 +64,7 @@ class Announcements:
         self._announced: tuple[tuple[int, ...], float] | None = None
 
     def due(self, counts: Counts, now: float) -> bool:
-        """Tell whether to announce work of these counts at the time `now`, in seconds of any clock."""
+        """Return whether to announce work of these counts at the time `now`, in seconds of any clock."""
         if not self.condition.holds(counts):
             self._announced = None
             return False

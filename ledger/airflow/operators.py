@@ -63,7 +63,7 @@ class LedgerOperator(BaseOperator):
 
 
 def has_another_try(context: Context) -> bool:
-    """Tell whether Airflow tries the task again if it fails now."""
+    """Return whether Airflow tries the task again if it fails now."""
     task_instance = context["ti"]
     return bool(task_instance.try_number <= task_instance.max_tries)
 

@@ -67,7 +67,7 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for files that a repair or an opening moves out of them.
+#: The folder next to a ledger's tables for files that a repair or an opening moves out of them.
 LOST = "_ledger_lost"
 
 
@@ -397,7 +397,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 
 
 def set_aside(place: Path, lost: Path, path: str) -> None:
-    """Move a file of a table, and the checksum that Hadoop keeps beside it, to the folder `lost`.
+    """Move a file of a table, and Hadoop's checksum of the file, to the folder `lost`.
 
     Spark would compare that checksum with the next file of that name. Raises FileNotFoundError if the file is gone.
     """
@@ -410,7 +410,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Tell whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
+    """Return whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
     checkpoint is empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())

@@ -354,7 +354,7 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: The characters that delta-rs leaves as they are in a path, beside letters, digits and "-._~".
+#: The characters that delta-rs does not escape in a path, apart from letters, digits and "-._~".
 AS_IS = "/!$&'()+,;=@"
 
 

@@ -93,7 +93,7 @@ def translate_storage_errors(
     is raised.
 
     Args:
-        kinds: The errors that the engine raises, beside OSError and Arrow's errors.
+        kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
         methods: The names of the methods. The first text among a call's positional arguments is the name of a table.
         also: Further methods.
         default: The table of a call that names none; None: the first of `self.locations`.

@@ -61,7 +61,7 @@ PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
 def is_gap(error: BaseException) -> bool:
-    """Tell whether an engine's error says that the versions it saw have a gap."""
+    """Return whether an engine's error says that the versions it saw have a gap."""
     return any(gap in str(error) for gap in GAPS)
 
 
@@ -89,7 +89,7 @@ MISSING = "is missing"
 #: The flaw of an entry of the ledger's own tables that is otherwise whole.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
-#: A part of a checkpoint of several files: its version, its number from 1 on, and the number of parts.
+#: A part of a checkpoint of several files: its version, its number (the first is 1), and the number of parts.
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 

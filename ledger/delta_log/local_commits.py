@@ -54,7 +54,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table is on a local path, and `commit_files` meets all demands of the table."""
+    """Return whether a table is on a local path, and `commit_files` meets all demands of the table."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -209,7 +209,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         for file in log.iterdir():
             if file.name not in before and f"{LOG}/{file.name}" != LAST_CHECKPOINT:
                 held.replace(file.name, file.read_bytes())
-        # Write this file last: it tells readers that the checkpoint's files exist.
+        # Write this file last: readers take it as the sign that the checkpoint's files exist.
         held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 

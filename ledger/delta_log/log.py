@@ -219,7 +219,7 @@ class LogWriter:
         files, late = self._write_with_late_metadata(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # Take the time as late as possible: from then on, removed files are kept for readers of older versions.
+        # Take the time as late as possible: after it, removed files are kept for readers of older versions.
         actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -630,7 +630,7 @@ class DirectTable:
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched (None: the names are not known). Then `merge` looks only for
+    """Return whether every named partition is touched (None: the names are not known). Then `merge` looks only for
     commits to touched partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 

@@ -120,7 +120,7 @@ class ObjectStore:
                 return None
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file exists."""
+        """Return whether a file exists."""
         with self._naming_errors():
             try:
                 obstore.head(self._store, path)

@@ -310,9 +310,9 @@ class LogFollower:
         return seen.files
 
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
-        """Tell whether a log (by default the table's) still has the entry of a version that was read.
+        """Return whether a log (by default the table's) still has the entry of a version that was read.
 
-        If the identity of that entry is not known, tell whether the log has an entry of this version.
+        If the identity of that entry is not known, return whether the log has an entry of this version.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -436,7 +436,7 @@ class LogFollower:
             )
 
     def _continues(self, before: Files, listed: Files) -> bool:
-        """Tell whether the listed log is the one that had the files `before`."""
+        """Return whether the listed log is the one that had the files `before`."""
         if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.

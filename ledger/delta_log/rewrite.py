@@ -36,7 +36,7 @@ _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a number from 0 on for each of `length` rows with these columns. Equal rows share a number.
+    """Return a number (0 or more) for each of `length` rows with these columns. Equal rows share a number.
 
     Returns also the index of one row for each number.
     """
@@ -88,7 +88,7 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
 def _comparable(column: pa.ChunkedArray) -> np.ndarray:
     """Return numbers that are equal where a column's values are."""
     if pa.types.is_timestamp(column.type):
-        # No instant of the ledger is before 1970, so -1 stands for null alone.
+        # No instant of the ledger is before 1970, so -1 means null alone.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
         return instants
     encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()

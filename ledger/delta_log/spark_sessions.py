@@ -47,7 +47,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Tell whether this process can call the JVM of a session. (Not with Spark Connect.)"""
+    """Return whether this process can call the JVM of a session. (Not with Spark Connect.)"""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)

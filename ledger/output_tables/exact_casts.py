@@ -253,7 +253,7 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the decimals that doubles stand for (`rules.column_types`).
+    """Return the decimals that doubles mean (`rules.column_types`).
 
     Raises what Arrow raises if the type `to` has too few digits.
     """

@@ -304,7 +304,7 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Tell whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
+    """Return whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
 
     Then delta-rs has to add the columns in a separate commit.
     """
@@ -330,7 +330,7 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
 
 
 def _has_long_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
+    """Return whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
     if pa.types.is_struct(kind):
         return any(_has_long_decimal(kind.field(number).type) for number in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)

@@ -222,7 +222,7 @@ def _write(
 
 
 class _OutcomeUnknown(Exception):
-    """The write raised no error, but the writer cannot tell whether the rows are in the table."""
+    """The write raised no error, but the writer does not know whether the rows are in the table."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:

@@ -199,7 +199,7 @@ def not_understood(attributes: Mapping[str, str]) -> str | None:
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:
-    """Tell whether a queue with these attributes is a FIFO queue."""
+    """Return whether a queue with these attributes is a FIFO queue."""
     return attributes.get("FifoQueue") == "true"
 
 

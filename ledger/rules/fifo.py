@@ -141,7 +141,7 @@ def first_remembered(purged: int) -> int:
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:
-    """F1: tell whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at`.
+    """F1: return whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at`.
 
     S2: "any messages sent with the same deduplication ID are accepted successfully but aren't delivered during the
     5-minute deduplication interval".

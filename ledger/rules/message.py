@@ -224,7 +224,7 @@ NO_DEDUPLICATION_ID = (
 
 
 def fails_the_batch(error: Exception) -> bool:
-    """Tell whether the error of one entry is the error of the whole call (M2).
+    """Return whether the error of one entry is the error of the whole call (M2).
 
     A FIFO queue's entry without its group or deduplication id fails the whole call. Source: the scenario
     `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded).

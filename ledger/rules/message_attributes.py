@@ -174,7 +174,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
+    """Return whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 

@@ -77,7 +77,7 @@ def new_task(
 
 
 def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
-    """Tell whether `task` may be stored beside the stored tasks.
+    """Return whether `task` may be stored together with the stored tasks.
 
     A stored task may be replaced by its next revision. A new task may be stored if no other task of its source runs.
     """
@@ -99,7 +99,7 @@ def allowance(task: MoveTask, now: int) -> int | None:
 
 
 def is_abandoned(task: MoveTask, now: int) -> bool:
-    """Tell whether a running task had no update for so long that another process may take the next step."""
+    """Return whether a running task had no update for so long that another process may take the next step."""
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 

@@ -62,7 +62,7 @@ def begun(record: Record) -> tuple[str, str] | None:
 
 
 def to_ask(record: Record, receipt_id: str) -> bool:
-    """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
+    """Return whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
 
     False after a move of the message, and for a write under another receipt, which may still be running.
     """
@@ -70,7 +70,7 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 
 
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
-    """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
+    """Return whether a restore under `receipt_id` releases a message for which a write was begun.
 
     If so, the write's table is asked before the restore, and the write is fenced off if its rows are not in. Without a
     fence, a writer that still runs could write a row that the next receiver also writes.

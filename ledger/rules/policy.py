@@ -53,7 +53,7 @@ UNDERSTOOD = (
 
 
 def is_understood(policy: Mapping[str, Any]) -> bool:
-    """Tell whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
+    """Return whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
 
     A Deny with a misspelled member would silently deny nothing.
     """

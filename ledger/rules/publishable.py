@@ -57,7 +57,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether files for a table with these demands also suit a table with the other demands."""
+        """Return whether files for a table with these demands also suit a table with the other demands."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Return True for a receipt, and False for None and for an empty text, which stand for an empty claim.
+    """Return True for a receipt, and False for None and for an empty text, which an empty claim has.
 
     Raises InvalidParameterValue for any other value.
     """

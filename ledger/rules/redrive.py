@@ -44,7 +44,7 @@ class RedriveAllowPolicy:
     sources: tuple[str, ...] = ()
 
     def allows(self, source: str) -> bool:
-        """Tell whether the queue `source` (a name) may name the policy's queue."""
+        """Return whether the queue `source` (a name) may name the policy's queue."""
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
@@ -203,7 +203,7 @@ def receives_before_parking(attributes: Mapping[str, str], maximum_receives: int
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
-    """D1: tell whether a visible message goes to the dead-letter queue instead of being received again."""
+    """D1: return whether a visible message goes to the dead-letter queue instead of being received again."""
     return policy is not None and record.receive_count >= policy.maximum_receives
 
 

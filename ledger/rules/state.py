@@ -101,7 +101,7 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 
 
 def in_doubt(record: Record) -> bool:
-    """Tell whether a write of the message's output was begun, and the write's end is not recorded.
+    """Return whether a write of the message's output was begun, and the write's end is not recorded.
 
     An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. If the table is
     gone, the owner restores the message by this receipt.

@@ -229,7 +229,7 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 
 
 def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
-    """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
+    """Return whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
     After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
     """
@@ -254,7 +254,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 
 
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
-    """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
+    """F3: return whether a retried receive with this attempt id gets this message again, under the same receipt.
 
     True if the earlier attempt still holds the message.
     """
@@ -273,7 +273,8 @@ def last_receipt(records: Iterable[Record]) -> str | None:
 
 
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
-    """Tell whether a message still belongs to a receipt's claim. With `now`, its deadline must not have passed either.
+    """Return whether a message still belongs to a receipt's claim. With `now`, the deadline must not have passed
+    either.
 
     A message leaves the claim by a delete, a release, a move, or a later receive, lock or restore.
     """
@@ -284,7 +285,7 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
 
 
 def is_postponed(record: Record, now: int) -> bool:
-    """Tell whether a message was released and is hidden until a deadline that has not passed."""
+    """Return whether a message was released and is hidden until a deadline that has not passed."""
     return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 

@@ -171,7 +171,7 @@ def submit_environment() -> dict[str, str]:
 
 
 def _is_started() -> bool:
-    """Tell whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
+    """Return whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     from pyspark import SparkContext

@@ -97,7 +97,8 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Return the queue with these attributes and tags from `now` on, or the queue itself if it has them."""
+        """Return the queue with these attributes and tags, changed at `now`. If it has them, return the queue
+        itself."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -202,7 +203,7 @@ class OutputWrites(Protocol):
         """
 
     def writes_arrow(self) -> bool:
-        """Tell whether this ledger writes Arrow tables without Spark."""
+        """Return whether this ledger writes Arrow tables without Spark."""
 
     def is_new_here(self, location: str) -> bool:
         """Return True at the first call for each location, then False."""
@@ -235,10 +236,10 @@ class OutputWrites(Protocol):
         """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
+        """Return whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a write is in the table. If it is not, commit a fence to the table.
+        """Return whether a write is in the table. If it is not, commit a fence to the table.
 
         Waits without a limit for other writers of the table. Raises OutputUnreadable.
         """
@@ -308,7 +309,8 @@ class Grant:
         return count_messages(self.runs)
 
     def part(self, first: int, count: int) -> Grant:
-        """Return at most `count` messages from number `first` (from 0) on, in the order of the runs.
+        """Return at most `count` messages in the order of the runs, beginning with number `first` (the first message is
+        0).
 
         Only for a grant without `order`.
         """

@@ -92,7 +92,7 @@ class ClaimSource:
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
+        """Return whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
         Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
         their deadline is within the visibility timeout. On a FIFO queue, visible messages do not count if nothing has

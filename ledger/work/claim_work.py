@@ -1,7 +1,7 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
 A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is a culprit, or a message without a done row if the function tells which messages failed. A failed message is
+message is a culprit, or a message without a done row if the function names failed messages. A failed message is
 released, or parked if it was received too often (see `redrive.receives_before_parking`).
 """
 
@@ -68,7 +68,7 @@ class ClaimWork:
 
         If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
         receive of these messages counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is
-        given back or raised: the counts tell how many messages were lost.
+        given back or raised: the counts include the lost messages.
         """
         claim = self._claim
         try:
@@ -342,8 +342,8 @@ class _Judge:
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
         """Return the messages to acknowledge, and the actions on the others.
 
-        If the function tells which messages failed, acknowledge the messages that have a row to write, and fail all
-        others. Otherwise acknowledge the whole part.
+        If the function names failed messages, acknowledge the messages that have a row to write, and fail all others.
+        Otherwise acknowledge the whole part.
         """
         from ledger.outputs.named_messages import compare_with_claim, others_of_claim
 

@@ -125,7 +125,7 @@ class ClaimInHand:
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Tell whether it is time to settle the pending outcomes, except the `withheld`.
+        """Return whether it is time to settle the pending outcomes, except the `withheld`.
 
         `withheld`: failures that may be the handler's fault (see `handler_evidence`). `is_full`: the pending rows of
         all claims cost `flush_cost`. Or the bodies in memory have reached `max_bytes`, and no message waits for a

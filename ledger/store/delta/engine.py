@@ -276,7 +276,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def exists(self, table: str) -> bool:
-        """Tell whether the table exists."""
+        """Return whether the table exists."""
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the retention needs, and old entries of the log."""

@@ -20,7 +20,7 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder beside the tables for the files of checks. All but KEPT exist only for a moment.
+#: The folder next to the tables for the files of checks. All but KEPT exist only for a moment.
 PROBES = "_probes"
 #: The one file in PROBES that is kept.
 KEPT = "conditional-put"

@@ -31,7 +31,7 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" tells these events at the level INFO, and all others at DEBUG.
+#: The log "ledger.events" has these events at the level INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
 #: By table, the other tables whose versions a commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}

@@ -173,7 +173,7 @@ class BulkSender:
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
-        """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
+        """Send rows under an attempt id: first count and hash the rows, to recognize a retry.
 
         Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
         rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked

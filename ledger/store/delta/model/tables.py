@@ -130,7 +130,7 @@ TASKS = pa.schema(
     ]
 )
 
-#: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored with the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"

@@ -250,7 +250,7 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     """Return an order number for each receivable message; the smallest comes first.
 
     The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The
-    numbers of one group share the bits from ORDER_SHIFT on, and no other group has these bits.
+    numbers of one group share their bits from bit ORDER_SHIFT up, and no other group has these bits.
 
     Args:
         group: The group of each receivable message, in the order of the messages.

@@ -22,7 +22,7 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VIS
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
-#: The number that stands for a field that is not recorded. All recorded numbers are greater.
+#: The number for a field that is not recorded. All recorded numbers are greater.
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
@@ -32,7 +32,7 @@ SEARCHES, MOST_INDEXED = 30, 20_000
 
 
 class Records:
-    """Records by their codes, from 0 on: first those of the rows, then those that `code` adds.
+    """Records by their codes, which begin at 0: first those of the rows, then those that `code` adds.
 
     Equal records share a code.
     """

@@ -191,7 +191,7 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Tell whether an earlier receive under the attempt id holds more messages than the request asks for."""
+    """Return whether an earlier receive under the attempt id holds more messages than the request asks for."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum

@@ -59,7 +59,7 @@ from ledger.store.delta.model.tables import TABLES
 #: The only table from which a repair removes lost data files. Other tables are cut to a version that is whole.
 TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
-    "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
+    "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not show how the table was."
 )
 
 
@@ -68,7 +68,7 @@ class LostCommit:
     """A commit that a repair takes out.
 
     `verb` is empty if the log entry is not readable. `messages` is the number of the commit's messages (None: the entry
-    does not tell it). `flaw` says what is wrong with the entry (empty: the entry is whole).
+    does not say). `flaw` says what is wrong with the entry (empty: the entry is whole).
     """
 
     version: int
@@ -112,7 +112,7 @@ class Repair:
     checkpoints: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Tell whether there was anything to repair."""
+        """Return whether there was anything to repair."""
         return bool(self.tables or self.checkpoints)
 
 

@@ -64,8 +64,8 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held. `leased_at` is
-    when the lease was taken (milliseconds; None: not known).
+    `lease` is the number of the last lease (0: there was none). `is_held`: a process holds that lease. `leased_at` is
+    when the process took it (milliseconds; None: not known).
     """
 
     last: Round | None

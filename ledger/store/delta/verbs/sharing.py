@@ -345,7 +345,7 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether a decision can join the commit: no earlier decision grants one of the same messages under
+        """Return whether a decision can join the commit: no earlier decision grants one of the same messages under
         another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
@@ -371,7 +371,7 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Tell whether two grants share a message under different receipts."""
+    """Return whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
