@@ -164,7 +164,7 @@ class Claim(Settling):
 
         Raises:
             LeaseLost: No message of the claim is held, and some were not settled through this object.
-            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling (V7).
+            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling.
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
@@ -215,7 +215,7 @@ class Claim(Settling):
         """Acknowledge the claim's messages, in one commit. Safe to retry.
 
         Released messages stay released. On a standard queue a message whose deadline has passed is acknowledged, too,
-        unless somebody has received it since (V10).
+        unless somebody has received it since.
 
         A session of Spark may ignore missing or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles).
         If `dataframe` was used in such a session, the call first reads the claim once more.
@@ -327,7 +327,7 @@ class Claim(Settling):
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that have no later deadline. A beat that reaches the ceiling (V7) is the last one."""
+        """Extend the messages that have no later deadline. A beat that reaches the ceiling is the last beat."""
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
@@ -450,8 +450,8 @@ class ReceiveAttempt:
         record = self._first_record.pop() if self._first_record else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". If only messages in doubt are
-            # left, a receive also waits, because other messages may arrive.
+            # SQS: "with long polling, no new messages are returned until the count drops". If only messages in doubt
+            # are left, a receive also waits, because other messages may arrive.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received

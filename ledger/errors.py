@@ -104,7 +104,7 @@ class InvalidParameterValue(LedgerError, ValueError):
 
 
 class InvalidMessageContents(LedgerError, ValueError):
-    """A message's body has a character that SQS does not allow (rule M1). `character` is its code, such as `#xFFFF`."""
+    """A message's body has a character that SQS does not allow. `character` is its code, such as `#xFFFF`."""
 
     code = "InvalidMessageContents"
 
@@ -178,13 +178,13 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
+    """A queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """M3: the queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
+    """The queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
 
     code = "PurgeQueueInProgress"
 
@@ -209,7 +209,7 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """A limit is reached: messages in flight (Q2), a bound of the queue, or the actions of one permission."""
+    """A limit is reached: messages in flight, a bound of the queue, or the actions of one permission."""
 
     code = "OverLimit"
 

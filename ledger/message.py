@@ -66,7 +66,7 @@ class Message:
             "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
             "MessageGroupId": self.message_group_id,
             "MessageDeduplicationId": self.message_deduplication_id,
-            # The number of F2's order, in the form of SQS: 20 digits.
+            # SQS's form of the number has 20 digits.
             "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
             "AWSTraceHeader": self.aws_trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),

@@ -102,10 +102,10 @@ class Settings:
     #: name.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
-    #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
+    #: On queues with Limits=SQS, another purge within this time raises PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: a new queue raises QueueDeletedRecently if its name was a queue's that was deleted
-    #: within this time. 0: never. At most log_retention.
+    #: With Limits=SQS, a new queue raises QueueDeletedRecently if its name was a queue's that was deleted within this
+    #: time. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
     #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:

@@ -117,7 +117,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Hold the claim until the next try can begin, or, if V7 forbids this, until the claim's present deadline.
+        """Hold the claim until the next try can begin, or, if the ceiling is earlier, until its present deadline.
 
         Return False, and do nothing, if no try follows this error.
         """

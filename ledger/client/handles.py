@@ -59,7 +59,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """Return a request. M2: a timeout that is no whole number, or out of bounds, fails only this request."""
+        """Return a request. A timeout that is no whole number, or out of bounds, fails only this request."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:

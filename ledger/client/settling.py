@@ -284,10 +284,10 @@ class Settling:
     ) -> Outcomes:
         """Acknowledge some messages, release some and extend some, all in one commit, or in none if nothing changes.
 
-        M2: If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If
-        two actions of one call would change a message differently, neither changes it. Examples are delete and release,
-        two deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error
-        code InvalidParameterValue. Other messages are settled as usual.
+        If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If two
+        actions of one call would change a message differently, neither changes it. Examples are delete and release, two
+        deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error code
+        InvalidParameterValue. Other messages are settled as usual.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as

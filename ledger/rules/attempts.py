@@ -1,4 +1,4 @@
-"""Attempt ids: a send or receive that is repeated under the same id is the same call (F3).
+"""Attempt ids: a send or receive that is repeated under the same id is the same call (F3 of docs/reference/rules.md).
 
 A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
 silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.

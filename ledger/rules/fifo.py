@@ -136,12 +136,12 @@ def repaired_at(queue: str, slot: int = 0) -> str:
 
 
 def first_remembered(purged: int) -> int:
-    """M3: return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten."""
+    """Return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten (M3)."""
     return sequence_number(purged + 1, 0)
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:
-    """F1: return whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at`.
+    """Return whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at` (F1).
 
     S2: "any messages sent with the same deduplication ID are accepted successfully but aren't delivered during the
     5-minute deduplication interval".

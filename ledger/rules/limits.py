@@ -1,4 +1,7 @@
-"""The limits of queues, each with its source, and checks of values against them."""
+"""The limits of queues, each with its source, and checks of values against them.
+
+V1, Q5 and the like are rules of docs/reference/rules.md. S1 and S2 are texts that `ledger.rules` names.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def whole_number(
 
 
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
-    """V1: return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (43,200 by default)."""
+    """Return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (V1; 43,200 by default)."""
     return whole_number(
         field,
         value,
@@ -129,7 +132,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: return how many messages a second a move task moves; None means that all move at once.
+    """Return how many messages a second a move task moves; None means that all move at once (D2).
 
     Raises InvalidParameterValue.
     """
@@ -158,7 +161,7 @@ def milliseconds_of_age(field: str, value: object) -> int:
 
 
 def wait(value: object, limits: Limits) -> float:
-    """Q5: return how long a receive waits for a message, in seconds. Raises InvalidParameterValue."""
+    """Return how long a receive waits for a message, in seconds (Q5). Raises InvalidParameterValue."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

@@ -1,4 +1,4 @@
-"""Message move tasks (D2): their records, and their progress at a rate.
+"""Message move tasks (D2 of docs/reference/rules.md): their records, and their progress at a rate.
 
 Each function that changes a task returns the task's next revision, which a store accepts by `follows`.
 """

@@ -1,4 +1,4 @@
-"""The errors of outcomes, on the wire and in Python (V7 to V10, V13, M2)."""
+"""The errors of outcomes, on the wire and in Python (V7 to V10, V13 and M2 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The statements that AddPermission and RemovePermission keep in a queue's Policy.
 
-The module `policy_decision` says what the statements mean.
+The module `policy_decision` says what the statements mean. M4 is a rule of docs/reference/rules.md.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ReceiptHandle(NamedTuple):
 
 
 def new_receipt_id() -> str:
-    """V14: return a new receipt, for a new claim."""
+    """Return a new receipt, for a new claim."""
     return secrets.token_hex(16)
 
 

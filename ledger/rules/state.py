@@ -1,6 +1,7 @@
 """The record of a message, and its state at an instant.
 
-The state is not stored: it follows from the record, the message's delay, the message's expiry and the instant.
+The state is not stored: it follows from the record, the message's delay and expiry, and the instant. Q1 and Q7 are
+rules of docs/reference/rules.md, and S2 is a text that `ledger.rules` names.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def in_doubt(record: Record) -> bool:
 
 
 class Retention(NamedTuple):
-    """Q7: how long a queue keeps a message, in milliseconds from its arrival.
+    """How long a queue keeps a message, in milliseconds from its arrival (Q7).
 
     An expired message stays expired, except after a repair of the clock (see `put_back`). A change to a longer `period`
     notes in `expired_before` the latest arrival that had expired before the change. Upkeep notes the same before it

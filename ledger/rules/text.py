@@ -1,4 +1,4 @@
-"""Rules for texts: the characters that SQS accepts (M1), UTF-8, and JSON."""
+"""Rules for texts: the characters that SQS accepts (M1 of docs/reference/rules.md), UTF-8, and JSON."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep
-    #: noted it (-1: nothing is noted).
+    #: See Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep noted
+    #: it (-1: nothing is noted).
     expired_before: int = -1
     #: When `expired_before` was noted, by the clock of the process that made the note (-1: not known).
     expiry_noted_at: int = -1
@@ -441,7 +441,7 @@ class Lease(NamedTuple):
 
 
 class StoredSend(NamedTuple):
-    """The id of a sent message, and on FIFO queues its sequence number. A duplicate (F1) has those of its original."""
+    """The id of a sent message, and on FIFO queues its sequence number. A duplicate has those of its original."""
 
     message_id: str
     sequence_number: int | None = None
@@ -460,8 +460,8 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
-            QueueDeletedRecently: The new queue has the intervals of M3, and the last queue of the name was deleted
-                within the setting deletion_interval.
+            QueueDeletedRecently: The new queue has intervals (`rules.intervals`), and the last queue of the name was
+                deleted within the setting deletion_interval.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -488,8 +488,8 @@ class Store(Protocol):
     ) -> list[StoredSend]:
         """Store messages, and return the StoredSend of each, in order.
 
-        A second call with the same attempt id and entries stores nothing, and returns the same. F1: a FIFO queue does
-        not store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
+        A second call with the same attempt id and entries stores nothing, and returns the same. A FIFO queue does not
+        store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
 
         Raises:
             InvalidParameterValue: Another send was committed under the attempt id.
@@ -511,7 +511,7 @@ class Store(Protocol):
     ) -> list[pa.Table]:
         """Apply all actions in one commit. Return OUTCOME_RUNS for each action, which cover its runs exactly.
 
-        M2: where two actions would record different things about a message, neither changes it.
+        If two actions would record different things about a message, neither changes it.
         """
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
@@ -530,7 +530,7 @@ class Store(Protocol):
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
+        """Move visible messages to `target`, or to the queue that each came from. Return how many.
 
         At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is
         gone, or cannot take them, stay. On FIFO queues the call moves messages that a receive would take, in the
@@ -544,14 +544,14 @@ class Store(Protocol):
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12: hide a message that nobody holds. Return False when the message is in flight or deleted.
+        """Hide a message that nobody holds. Return False when the message is in flight or deleted.
 
         Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
         answer.
         """
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """V11: return a message in any state. Raises MessageDoesNotExist."""
+        """Return a message in any state. Raises MessageDoesNotExist."""
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """Return a Lease for each receipt and deadline under which messages are held now, sorted by both."""
@@ -587,7 +587,7 @@ class Store(Protocol):
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
+        A FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
         PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
         (`Limits.has_intervals`).
 

@@ -408,7 +408,7 @@ def _checked_body(text: Column, most: int, at: str) -> Column:
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden, M1."""
+    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden."""
     from pyspark.sql import functions as F
 
     has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)

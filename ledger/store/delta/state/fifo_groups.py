@@ -56,8 +56,7 @@ class Groups:
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
 
-        The messages and their order are those of `rules.fifo.receivable` (F2, F4). With `most` the result may leave out
-        groups.
+        The messages and their order are those of `rules.fifo.receivable`. With `most` the result may leave out groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)

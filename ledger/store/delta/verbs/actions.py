@@ -114,7 +114,7 @@ class Applier:
     def _outcomes(self, lanes: Lanes, effects: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
         """Return OUTCOME_RUNS for each action.
 
-        `contradicted` are the messages for which two actions would make different records (M2).
+        `contradicted` are the messages for which two actions would make different records.
         """
         runs, numbers = list[Runs](), list[np.ndarray]()
         for effect in effects:

@@ -200,7 +200,7 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
 def _grant_again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
-    """F3: return the claim that an earlier receive under the attempt id holds (None: it holds none).
+    """Return the claim that an earlier receive under the attempt id holds (None: it holds none).
 
     The outcome is an error if the request asks for fewer messages, or if all messages that the attempt holds stay in
     doubt.
