@@ -367,8 +367,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # If a message was SETTLED through this object, it does not count as lost. If another holder of the receipt has
-        # settled it, it does.
+        # A message that was SETTLED through this object does not count as lost. A message that another holder of the
+        # receipt settled counts.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:

@@ -77,7 +77,7 @@ class Ledger:
     ) -> None:
         """`reopening`: the arguments by which a worker process opens the same ledger.
 
-        It is None in memory, read-only and through Spark, where no worker process opens it.
+        None in memory, read-only and through Spark, where no worker process opens the ledger.
         """
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
@@ -409,7 +409,7 @@ class Ledger:
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
         A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an
-        earlier reading of the ledger's clock does. A round, or the opening of this ledger, read it at least
+        earlier reading of the ledger's clock does. A round, or the opening of this ledger, made that reading at least
         mark_seconds before. (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of
         text for each step. By default the lines are logged at level debug.
 
@@ -427,8 +427,8 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. It is not recorded, so a round that was due
-            # stays due.
+            # A round that could not judge ages dropped nothing for its age. The round is not recorded, so a round that
+            # was due stays due.
             rounds.record(begun, began_at)
         return done
 

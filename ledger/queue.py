@@ -266,7 +266,7 @@ class Queue(Settling):
         **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
         RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
         its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
-        from that many receives on, unless the policy made it a dead letter before. With `failures`, each failed message
+        after that many receives, unless the policy made it a dead letter before. With `failures`, each failed message
         gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
         is park, release, or dead_letter. A dead_letter is a released message that was received as often as the queue's
         RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
@@ -358,8 +358,8 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. It is at least 100, and twice what the handlers work
-                on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
+                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and twice what the handlers
+                work on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
                 claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
                 their messages are settled. Exception: while the handler raises for all messages, the process reads

@@ -98,7 +98,7 @@ class Settings:
     #: before. Both the wall clock and the machine's uptime must show that this time has passed. If the storage has a
     #: clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
-    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
+    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with both, or by its
     #: name.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region

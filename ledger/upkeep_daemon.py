@@ -1,7 +1,7 @@
 """The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
 Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. If several
-processes look, one of them runs the round, and the others leave it to that one.
+processes look, one of them runs the round, and the others leave it to that process.
 
 **A look** reads the newest version numbers of three tables, and the record of the last round if it may have changed. On
 an object store a look makes three requests, or more if there are new log files. `rules.upkeep` says when a round is

@@ -18,9 +18,9 @@ from ledger.results import Counts
 class Condition:
     """A condition on a queue: enough messages are visible, or messages have waited long enough.
 
-    The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
-    queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If neither
-    argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
+    The condition holds if at least `at_least` messages are visible. The condition also holds if a message is visible,
+    and the queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If
+    neither argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
     """
 
     at_least: int | None = None

@@ -15,7 +15,7 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Tells whether a claim stays held after an error ended its work. Otherwise it is released.
+#: Returns whether a claim stays held after an error ended its work. Otherwise the claim is released.
 Keeps = Callable[[Claim, BaseException], bool]
 #: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"

@@ -91,10 +91,10 @@ class LedgerCreateQueueOperator(LedgerOperator):
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates.
-    Instead you can give a `function`. It is called when the task runs, and returns such a list, or an Arrow, pandas or
-    polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id,
-    message_attributes and message_deduplication_id, for a table `body`.
+    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows the messages, as all
+    templates. Instead you can give a `function`, which is called when the task runs, and returns such a list, or an
+    Arrow, pandas or polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds,
+    message_group_id, message_attributes and message_deduplication_id, for a table `body`.
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
     other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue

@@ -113,9 +113,9 @@ class PastDamage(NamedTuple):
     """Damage of entries that a checkpoint sums up.
 
     Attributes:
-        entries: The faults of such entries, by version.
-        readable_from: The version of the first readable checkpoint at or after the last such entry; 0: there is none.
-            Versions from the first such entry to the one before this checkpoint may be lost.
+        entries: The faults of these entries, by version.
+        readable_from: The version of the first readable checkpoint at or after the last of these entries; 0: there is
+            none. Versions from the first of these entries to the version before this checkpoint may be lost.
     """
 
     entries: Mapping[int, str]
@@ -248,8 +248,8 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 def find_first_readable(location: str) -> int:
     """Return the first version of a table that can be read.
 
-    This is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the first
-    checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
+    The version is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the
+    first checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
     """
     if not recorded(location).is_local:
         return 0
@@ -344,9 +344,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a checkpoint whose end can be read, at most `version`. The one that `_last_checkpoint`
-    names comes first (if it is one file), then the newest one. If there is none, return the version before the first
-    entry."""
+    """Return the version of a checkpoint whose end can be read, at most `version`. The checkpoint that
+    `_last_checkpoint` names is tried first (if it is one file), then the newest. If there is none, return the version
+    before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted

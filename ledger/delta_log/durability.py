@@ -12,9 +12,9 @@ rules.
    share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
-   that this process has seen. This happens before the process commits to another table, and before it answers without a
-   commit. (A later commit to the same table makes both durable, because one folder has both names.)
+   another table has the work's rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each
+   version that this process has seen. This happens before the process commits to another table, and before it answers
+   without a commit. (A later commit to the same table makes both durable, because one folder has both names.)
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
 this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the

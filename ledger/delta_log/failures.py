@@ -62,7 +62,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises none.
+        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception.
         if type(error) is Exception:
             raise StorageFailed(place, message_of(error)) from error
         raise

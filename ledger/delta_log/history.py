@@ -260,7 +260,7 @@ class LogEntry:
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` was taken before that was read."""
+    """Return the identity of the entry with this content. A `stamp` was taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 

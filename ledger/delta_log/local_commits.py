@@ -354,7 +354,7 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """If a checkpoint is due, make it. With `cleans_log`, also remove old entries, if the table's properties allow
+    """Make a checkpoint if one is due. With `cleans_log`, also remove old entries, if the table's properties allow
     this. Log errors of the storage instead of raising them: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")

@@ -94,7 +94,7 @@ class RowError(NamedTuple):
     def is_like(self, other: RowError) -> bool:
         """Return whether both errors are of one kind and place, or both are of the surroundings.
 
-        The values that their messages name do not count.
+        The values in the errors' messages do not count.
         """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True

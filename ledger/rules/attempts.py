@@ -19,7 +19,7 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that no other Airflow task has, in any run or DAG, nor another mapped task.
+#: Airflow's template for an id that differs between DAGs, runs, tasks and mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 

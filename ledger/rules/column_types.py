@@ -37,7 +37,7 @@ INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = ("float", "double")
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: This double and all greater ones are whole numbers, and the shortest text of one may be another whole number.
+#: A double of this size or more is a whole number, and its shortest text may be a different whole number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.

@@ -38,7 +38,7 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come
     before those of the next group. A group became receivable when its first visible message came, or when the last hold
     of any of its messages ended, gone messages included. The later of the two instants counts. If a message of one
-    group arrives in the millisecond in which a hold of another group ends, the first of these groups comes first.
+    group arrives in the millisecond in which a hold of another group ends, the group of that message comes first.
     Between groups with equal instants, the place of their first messages decides. The holds of messages that upkeep
     dropped are not known.
     """

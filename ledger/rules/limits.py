@@ -60,7 +60,7 @@ class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
     Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
-    same semantics, and none of the bounds in SQS below. The bound of 12 hours (V1, V7) stays until the queue's
+    same semantics, and none of the bounds of `SQS` below. The bound of 12 hours (V1, V7) stays until the queue's
     MaximumVisibilityTimeout is raised.
     """
 
@@ -94,7 +94,7 @@ def whole_number(
     """Return `value` as an int within [least, most].
 
     Raises InvalidParameterValue, which names the field and the bound: `bound`, or the words that are recorded for
-    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` does not count.
+    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` is ignored.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"

@@ -138,7 +138,7 @@ def with_meaning(name: str, absent: Collection[str]) -> str:
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
-    """Return the columns of a table that are not sent, because they mean nothing beside the column of bodies.
+    """Return the columns of a table that are not sent, because they have no meaning next to a column of bodies.
 
     A name that resembles a meaningful column which the table lacks is shown with that column. Return an empty list for
     a table without a column of bodies.

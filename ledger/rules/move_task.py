@@ -124,8 +124,8 @@ def taken(task: MoveTask, now: int) -> MoveTask:
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
     """Return the task after `moved` more messages, of at most `allowed`; None for no bound.
 
-    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. It is also
-    completed if it was allowed all.
+    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. A task without a
+    bound is completed, too.
     """
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status

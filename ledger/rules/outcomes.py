@@ -47,7 +47,7 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         )
     if outcome is Outcome.NOT_IN_FLIGHT:
         return MessageNotInflight(
-            # The sentence is S4's.
+            # The sentence is from the API reference of ChangeMessageVisibility.
             "The specified message isn't in flight.",
             f"Nothing was changed: its visibility timeout has run out, or it was released (receipt handle {handle}). "
             "Receive it again.",

@@ -124,8 +124,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, or if a name or a type cannot be used. Also raises it if two names
-    differ at most in capitals. Also raises it if no value of a column fits the column's declared type (Fit.NEVER).
+    Raises ColumnsDiffer in these cases: no column has a type, a name or a type cannot be used, two names differ at most
+    in capitals, or no value fits its column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}

@@ -45,7 +45,8 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three are GONE."""
+    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three states are those of
+    GONE."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"

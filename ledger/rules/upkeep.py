@@ -3,12 +3,12 @@
 Upkeep removes what commits to `messages` and `visibility` leave behind. A round records the versions of the two tables
 that it has processed. The later commits are the difference to the newest versions, so nobody counts files.
 
-**Due.** After COMMITS_DUE commits a round is due. It then takes 2 to 5 % of the time that those commits took. All
-figures were measured on 2 cores. These are from the page docs/how-to/operate/upkeep.md: 2,000 commits leave some 40 MB
-and 4,000 files. A round over 2,000 commits takes 0.4 to 0.6 s of processor time, and a round that finds nothing to do
-0.13 s. These are of other runs, which no page describes: 2,000 commits took 12 to 20 s. 20,000 commits slowed a receive
-from 6.3 to 9.2 ms, so 2,000 commits slow a receive by some 0.3 ms. Rounds after fewer commits would take a greater
-share of the time. Rounds after more commits would leave receives slow for longer.
+**Due.** After COMMITS_DUE commits a round is due. The round then takes 2 to 5 % of the time that those commits took.
+All figures were measured on 2 cores. From docs/how-to/operate/upkeep.md: 2,000 commits leave some 40 MB and 4,000
+files. A round over 2,000 commits takes 0.4 to 0.6 s of processor time, and a round that finds nothing to do 0.13 s.
+From other runs, which no page describes: 2,000 commits took 12 to 20 s. 20,000 commits slowed a receive from 6.3 to 9.2
+ms, so 2,000 commits slow a receive by some 0.3 ms. Rounds after fewer commits would take a greater share of the time.
+Rounds after more commits would leave receives slow for longer.
 
 Where few commits happen, the time since the last round decides. After at least one commit, a round is due when the
 shorter of these times is over:

@@ -29,7 +29,7 @@ REQUIRED_LATER = {
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
-# Every session also needs these settings. They must be set before it starts.
+# Every session also needs these settings. They must be set before the session starts.
 REQUIRED = {
     **REQUIRED_LATER,
     # For Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...).

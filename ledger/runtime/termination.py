@@ -102,7 +102,8 @@ class Drain:
         self.asked: int | None = None
 
     def end(self) -> None:
-        """If a signal came, raise its usual exception: KeyboardInterrupt for Ctrl-C, SystemExit for SIGTERM."""
+        """Raise the usual exception of the signal, if one came: KeyboardInterrupt for Ctrl-C, SystemExit for
+        SIGTERM."""
         if self.asked is not None:
             raise self._ending(self.asked)
 

@@ -262,7 +262,7 @@ class OutputWrites(Protocol):
         """Raise LedgerIsReadOnly if the ledger is open read-only."""
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, that a write has reached this step."""
+        """Call the listener, if there is one, with the step that a write has reached."""
 
 
 RUN_FIELDS = [
@@ -574,8 +574,8 @@ class Store(Protocol):
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
-        FIFO queues return them in the order of the grant, or in that of `fifo.drained` if the grant was found again.
-        Leaves out messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
+        FIFO queues return them in the order of the grant, or of `fifo.drained` if the grant was found again. Leaves out
+        messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:

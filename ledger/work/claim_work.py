@@ -384,8 +384,8 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all reasons are alike, and are errors of the surroundings or have enough witnesses.
 
-    See `ledger.work.isolation` for both. `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages
-    without a reason are not compared.
+    See `ledger.work.isolation` for these errors and witnesses. `failed` has all messages of a claim or its part, as
+    GRANTED_RUNS. Messages without a reason are not compared.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -43,7 +43,7 @@ MOST_TOGETHER = 31
 class Plan(Generic[Answer]):
     """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
 
-    A plan without edits commits nothing. Its answer is computed from the version that it was decided on.
+    A plan without edits commits nothing. Its answer is computed from the version of the decision.
     """
 
     snapshot: Snapshot

@@ -368,8 +368,7 @@ class BulkSender:
         StorageFailed with `unknown` if the result cannot be read.
 
         The deletion of a queue does not conflict with a send's commit, and the messages are deleted with the queue. So
-        the queue is looked up again, after the commit and after the count: an answered send is one that the deletion
-        came after.
+        the queue is looked up again, after the commit and after the count. If a send returns, any deletion came later.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):

@@ -103,9 +103,9 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        The bound is the one that the queue has now: Spark may have written for a long time. Raises OverLimit if the
-        queue has no room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue
-        while Spark wrote, or while this send lost to others.
+        The queue's bound of now counts: Spark may have written for a long time. Raises OverLimit if the queue has no
+        room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue while Spark
+        wrote, or while this send lost to others.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)

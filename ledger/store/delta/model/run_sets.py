@@ -264,7 +264,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs are the same at the beginning of both, and how many of the others at the end.
+    """Return how many runs are the same at the beginning of both arguments, and how many of the other runs at the end.
 
     These runs need no search.
     """

@@ -119,7 +119,7 @@ class Records:
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: which have field `name` recorded.
+        """Return a mask of all records, the untouched record first: which have the field `name` recorded.
 
         With `value`: in which records the field has this value.
         """

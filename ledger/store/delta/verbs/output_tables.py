@@ -1,4 +1,4 @@
-"""Output tables: whether a claim's write is in, or fenced off.
+"""Output tables: whether a claim's write is in the table, or fenced off.
 
 `written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
 """

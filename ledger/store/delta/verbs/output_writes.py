@@ -53,7 +53,7 @@ class Outputs:
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, which step of a write is done."""
+        """Call the listener, if there is one, with the step of a write that is done."""
         self._transactions.step(name)
 
     @property

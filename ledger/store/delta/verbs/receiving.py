@@ -58,7 +58,7 @@ class _ReceiveCall:
 
     @property
     def is_plain(self) -> bool:
-        """Whether calls like this one may be decided in one step.
+        """Whether calls of this kind may be decided in one step.
 
         A call with an attempt id may not: the attempt may hold messages already. A call with a timeout of 0 may not,
         either: its messages stay visible, so two calls may get the same message, in two commits.

@@ -12,8 +12,8 @@ Records in `visibility` of lost messages refer to nothing. If an acknowledgement
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
 the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
 as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
-starts. These are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair replaces the
-damaged entry by an entry that records the loss. The other entries stay.
+starts. These files are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair
+replaces the damaged entry by an entry that records the loss. The other entries stay.
 
 If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
 that the other messages can be received. Another table that has such a file is cut to the version before the file was

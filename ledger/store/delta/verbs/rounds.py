@@ -1,6 +1,6 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and whether a process holds the lease to run a round now. The record is in
+The record says how far the last round went, and whether a process holds the lease to run a round now. The record is in
 the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its checkpoints keep the
 newest number of each application for good:
 

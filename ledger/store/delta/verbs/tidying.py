@@ -36,7 +36,7 @@ from ledger.store.protocol import QueueRecord
 log = logging.getLogger("ledger.upkeep")
 #: How often `try_commit` tries a commit, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: Stands for an instant before all others: no message was sent or deleted by then.
+#: An instant before all others: no message was sent or deleted by then.
 NEVER = -1
 
 
