@@ -78,7 +78,7 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: True once a verb ended the whole claim, or found the claim lost.
+        #: True once a call ended the whole claim, or found the claim lost.
         self._is_over = False
         #: True once the caller took `dataframe`, which Spark reads with the settings of the caller's session.
         self._has_frame = False
@@ -184,13 +184,13 @@ class Claim(Settling):
     def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
         """Show what extend, release, delete or settle would commit now, and change nothing: see `Queue.explain`.
 
-        `claim.explain("extend", 60)` explains `claim.extend(60)`. Raises what the verb raises, and
+        `claim.explain("extend", 60)` explains `claim.extend(60)`. Raises what that call raises, and
         InvalidParameterValue for another verb.
         """
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
-            # Without these, the verb would take messages that this object has settled for messages that it lost.
+            # Without these, the call would take messages that this object has settled for messages that it lost.
             same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
@@ -390,7 +390,7 @@ class Claim(Settling):
         """Apply an action to the whole claim. Return the answer, and how many messages were SETTLED by others."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Count after the answer: messages that were ended through this object while the verb ran are not lost.
+            # Count after the answer: messages that were ended through this object during the call are not lost.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:

@@ -365,7 +365,7 @@ class TableAltered(StorageFailed):
         return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
 
     def _nothing_changed(self) -> str:
-        return "The step that failed changed nothing; the call fails alike until the table is as it was"
+        return "The step that failed changed nothing; the call fails in the same way until the alteration is undone"
 
 
 class LedgerDamaged(LedgerError):

@@ -121,8 +121,8 @@ class Ledger:
           with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. On a local path the storage's
-          clock is this machine's. There a commit of another owner can confirm a step forward.
+          more than maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step.
+          Without these clocks, a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.

@@ -1,6 +1,6 @@
 """The queue object that users call.
 
-Most methods call a module that does the verb's work. The store reads and commits.
+Most methods call a module that does the work. The store reads and commits.
 """
 
 from __future__ import annotations

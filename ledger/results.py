@@ -1,4 +1,4 @@
-"""The results of verbs: an outcome for each entry or receipt handle, or counts."""
+"""The results of calls: an outcome for each entry or receipt handle, or counts."""
 
 from __future__ import annotations
 
@@ -233,9 +233,9 @@ class Exported:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a verb on a whole claim.
+    """The result of a call on a whole claim.
 
-    `messages`: how many messages the verb acknowledged, released or extended. `lost`: how many messages of the claim
+    `messages`: how many messages the call acknowledged, released or extended. `lost`: how many messages of the claim
     ran out, or others hold, released or deleted. `failed`: how many messages a `write` released, or hid for longer,
     because the caller named them as failed.
     """

@@ -28,10 +28,10 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.at_least is not None and (type(self.at_least) is not int or self.at_least < 1):
-            raise InvalidParameterValue("at_least", self.at_least, "Must be a number of messages from 1 on")
+            raise InvalidParameterValue("at_least", self.at_least, "Must be a number of messages, 1 or more")
         age = self.oldest_older_than
         if age is not None and (isinstance(age, bool) or not isinstance(age, (int, float)) or not age >= 0):
-            raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds from 0 on")
+            raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds, 0 or more")
 
     def holds(self, counts: Counts) -> bool:
         """Return whether a queue with these counts meets the condition."""

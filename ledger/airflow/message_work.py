@@ -46,7 +46,7 @@ class MessageWork:
         if not callable(self.function):
             raise InvalidParameterValue("function", type(self.function).__name__, "Must be a function")
         if self.reason is not None and self.output is None:
-            bound = "It is a column of the rows, and without an output there are none"
+            bound = "Only rows of an output have it, and there is no output"
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
     def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:

@@ -160,7 +160,7 @@ class LedgerReceiveOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         if type(claims) is not int or claims < 1:
-            raise InvalidParameterValue("claims", claims, "Must be a number from 1 on")
+            raise InvalidParameterValue("claims", claims, "Must be 1 or more")
         if claims > 1 and max_messages is None:
             bound = "The first of several claims would have all messages"
             raise InvalidParameterValue("max_messages", max_messages, bound, "Say how many each may have.")

@@ -23,7 +23,7 @@ from ledger.message import Message
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-CLEAR = "Clear the task that received it, and this one with it"
+CLEAR = "Clear the task that received the claim, and this task"
 #: The exit code of a process that SIGTERM ended.
 TERMINATED = 143
 

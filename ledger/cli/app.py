@@ -148,7 +148,7 @@ def _flush_nothing() -> None:
 
 
 def _log() -> None:
-    """Write the log to stderr, from the level that LEDGER_LOG names (debug, info, ...) upwards. Without it, do
+    """Write the log to stderr, from the level that LEDGER_LOG names (debug, info, ...) upwards. Without LEDGER_LOG, do
     nothing."""
     level = os.environ.get("LEDGER_LOG")
     if level:

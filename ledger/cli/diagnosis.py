@@ -318,7 +318,7 @@ def _paths(health: Health) -> Finding:
     if all(reason.startswith("setting") for reason in why.values()):
         return Finding("OK", "commits", found)
     ways = dict.fromkeys(table.altered for table in health.tables.values() if table.altered)
-    advice = "take back what was altered, if nobody needs it: "
+    advice = "undo the alterations, if nobody needs them: "
     return Finding("WARN", "commits", found, advice + ("; ".join(ways) or "see the tables' history"))
 
 

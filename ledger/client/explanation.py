@@ -22,7 +22,7 @@ OF_QUEUE = (
 OF_CLAIM = ("extend", "release", "delete", "settle")
 #: The advice of the error about a verb that cannot be explained.
 OTHERS = (
-    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
+    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
     "write, work, consume, copies and delete_queue make several commits."
 )
 #: Notes below the source rows of a MERGE.

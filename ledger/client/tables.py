@@ -45,7 +45,7 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 def require_batch(field: str, value: object, verb: str) -> None:
     """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
 
-    `field` is the verb's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
+    `field` is the call's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
     it.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):

@@ -52,7 +52,7 @@ from ledger.rules.location import recorded
 log = logging.getLogger("ledger.opening")
 #: An error names at most this many damaged files.
 MOST_NAMED = 3
-#: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` have no bound.
+#: The size up to which a table's data files are read after a call failed. `doctor --deep` and `repair` have no bound.
 DECODED_BYTES = 64 << 20
 #: If more than this many entries are unchecked, or none was checked yet, check only the entries after a checkpoint.
 MOST_BEFORE_CHECKPOINTS = 20
@@ -63,8 +63,8 @@ WITH_ENTRIES = (
     "delta-rs does not read past it. On an object store remove the file."
 )
 WITHOUT_ENTRIES = (
-    "Entries before it are gone, so that nothing else tells what is in the table: restore a backup (`ledger "
-    "restore-backup BACKUP ROOT --replace`)."
+    "Entries before it are gone, so nothing else shows what is in the table: restore a backup (`ledger restore-backup "
+    "BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
 #: The folder next to a ledger's tables for files that a repair or an opening moves out of them.
@@ -75,7 +75,8 @@ class TableDamage(NamedTuple):
     """The damage of a table.
 
     Attributes:
-        entries: The faults, by version, of entries that the newest version needs.
+        version: The newest version.
+        entries: The faults, by version, of entries that it needs.
         checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
         is_recoverable: Whether the log has every entry after the newest intact checkpoint. Then nothing is lost if
@@ -277,7 +278,7 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that made an engine fail; None: the table has no damage that we find, or cannot be read.
+    """Return the damage that made an engine fail; None: no damage was found, or the table cannot be read.
 
     A data file of the right size can be damaged inside. So if the table has no other damage, and at most DECODED_BYTES,
     its data files are read.
@@ -297,7 +298,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint. On a local path each of them is checked once.
+    """The entries of a log after its last checkpoint. Each is checked once, and only on a local path.
 
     Both engines take an empty entry for a commit that changes nothing.
     """

@@ -8,8 +8,8 @@ rules.
    the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
 2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
    entry its name.
-3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs that
-   share a commit.
+3. *The name before the answer.* The folder of the log is synced before the call returns. One sync covers all calls that
+share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
    another table has the work's rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each

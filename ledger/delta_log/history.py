@@ -79,9 +79,9 @@ def retry_while_gap(read: Callable[[], Read]) -> Read:
 
 #: The advice about a damaged log.
 REPAIR = (
-    "A power cut does this to a ledger that was written without sync, and so does a copy that was cut short. Restore a "
-    "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
-    "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
+    "Likely causes: a power cut while the ledger was written without sync, or a copy that was cut short. Restore a "
+    "backup (`ledger restore-backup BACKUP ROOT --replace`). Or stop all that uses the ledger, and run `ledger repair "
+    "ROOT`: it cuts the ledger back to its last whole version, or cuts off the past that a checkpoint sums up"
 )
 #: The most versions missing in a listing that are looked up by name.
 MOST_MISSING = 1_000

@@ -34,8 +34,8 @@ MOST_OVERLAPPING = 16
 
 #: The log message about rows that had the ordinal of another row.
 MOVED = (
-    "%d rows of %s in %s had the places of other rows, as two processes gave out the same ones (a fork under "
-    "an earlier release). None is lost: they are in %s now, and have other ids than their senders were told"
+    "%d rows of %s in %s had the places of other rows, because two processes gave out the same places (a fork under "
+    "an earlier release). None is lost: these rows are in %s now, and have other ids than their senders got"
 )
 
 

@@ -416,8 +416,8 @@ class LogFollower:
         )
         if before is not None and before.generation == generation and not self._continues(before, files_listed):
             log.warning(
-                "%s: the log is another one than this process had read, up to version %d: the table was removed and "
-                "made anew, or replaced by a backup. This process loads the ledger anew",
+                "%s: the log that this process had read, up to version %d, was replaced: the table was removed and "
+                "made anew, or a backup took its place. This process loads the ledger anew",
                 self._table.name,
                 before.version,
             )

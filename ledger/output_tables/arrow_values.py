@@ -230,7 +230,7 @@ def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = No
     if name == "arrow.fixed_shape_tensor" and kind is not None and len(kind.shape) == 1:
         return plain(storage)
     fix = FIXES.get(name, f"Cast it to its storage, {storage.type}, or to string.")
-    raise NotPlain(f"It is of the extension type {name or kind}, of which nobody can tell how to store it", fix)
+    raise NotPlain(f"It is of the extension type {name or kind}, which the ledger does not know how to store", fix)
 
 
 def _numbers_of_runs(array: pa.RunEndEncodedArray) -> pa.Array:

@@ -103,7 +103,7 @@ def empty_writer(
                 nothing.save(for_spark(place.text))
     made = place or _place_in_catalog(str(table), spark)
     if made is None:
-        raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
+        raise OutputNotWritten(table, "it was made, and Spark's catalog no longer has it")
     if properties:
         with not_written(table):
             assignments = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())

@@ -72,8 +72,8 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # "fenced" refuses late changes, and changes through a receipt that a later receive replaced, as SQS documents.
-    # "recorded" accepts both kinds, as SQS was recorded to do. On FIFO queues the attribute has no effect.
+    # "fenced" refuses changes through a receipt that a later receive replaced, as SQS documents. "recorded" accepts
+    # these changes, and late changes, as SQS was recorded to do. On FIFO queues the attribute has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
     # "accept" accepts late changes, but not through replaced receipts. A call that sets only Receipts also sets
     # LateChange: see `attributes._set_late_change`.
@@ -98,7 +98,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: As recorded, SQS refuses these attributes for standard queues with another error than FifoQueue.
+#: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `attributes.complete`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
 #: The attributes that cannot change after a queue is made, each with its error's bound. FifoQueue's bound is recorded.
 FIXED_AT_CREATION = {

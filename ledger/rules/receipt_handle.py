@@ -39,7 +39,7 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Return True for a receipt, and False for None and for an empty text, which an empty claim has.
+    """Return True for a receipt, and False for None and for an empty text: an empty claim has no receipt.
 
     Raises InvalidParameterValue for any other value.
     """

@@ -140,5 +140,5 @@ def earlier_rows(messages: int) -> str:
     """Return the text of the error for messages whose rows another holder of the same receipt wrote first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
-        "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"
+        "Two runs at once handle the same messages twice: end one run, or give each an attempt_id of its own"
     )

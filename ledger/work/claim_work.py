@@ -78,7 +78,7 @@ class ClaimWork:
                 self._compute()
                 beats = beat.beats
         except LeaseLost as lost:
-            self._say(f"lost the claim, others do its messages: {lost}")
+            self._say(f"lost the claim, others have its messages: {lost}")
             return Worked(1, self._done, self._failed, claim.count - self._done - self._failed + self._lost)
         except BaseException as error:
             self._give_back(error)

@@ -302,7 +302,7 @@ class Consumer:
             self._size = max(1, min(self._size, self._options.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, claim: ClaimInHand, why: str) -> None:
-        self._options.warn(f"lost the claim {claim.claim.receipt_id}, others do its messages: {why}")
+        self._options.warn(f"lost the claim {claim.claim.receipt_id}, others have its messages: {why}")
         self._source.part_ways()
         self._backlog.remove(claim)
         self._backlog.forget(claim)

@@ -202,8 +202,8 @@ FACTS = (
 )
 SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
 TWO_MESSAGES = (
-    "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
-    "earlier release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later one a place of its own: "
+    "Two messages of the table messages have one place, because two processes gave it out (a fork under an earlier "
+    "release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later message a place of its own: "
     "nothing is lost"
 )
 
