@@ -501,7 +501,7 @@ class Ledger:
 
     def _require_delta(self, call: str) -> OpenLedger:
         if self._opened is None:
-            raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
+            raise LedgerError(f"{call} needs a ledger on Delta tables; this ledger is in memory")
         return self._opened
 
     def _require_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:

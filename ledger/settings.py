@@ -196,7 +196,7 @@ def _checked_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the table [ledger]. Raise InvalidParameterValue for another table or an unknown setting."""
     for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(
-            name, tables[name], f"Settings stand in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
+            name, tables[name], f"Settings belong in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
         )
     table = tables.get(TABLE, {})
     if not isinstance(table, Mapping):

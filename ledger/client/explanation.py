@@ -111,7 +111,7 @@ def explain(
             raise InvalidParameterValue(name, "a DataFrame of Spark's", "Must be a list or an Arrow table", fix)
     store = access.store
     if not isinstance(store, DeltaStore):
-        raise LedgerError("explain needs a ledger on Delta tables; this one is in memory")
+        raise LedgerError("explain needs a ledger on Delta tables; this ledger is in memory")
     commit = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
     return Explanation(verb) if commit is None else Explanation(verb, *commit)
 

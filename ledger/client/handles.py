@@ -112,7 +112,7 @@ class HandleList:
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
-    """Return the mark of a reason, by which the views tell messages with different reasons apart.
+    """Return the mark of a reason, by which the views distinguish messages with different reasons.
 
     All reasons that are not in `marks` share the next number. A message without a reason gets the number after that
     one, or 0 if `marks` is empty.

@@ -145,7 +145,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one, except perhaps their names in the log: see rule 4.
+        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4.
 
         Args:
             version: The version that a commit is made on, or that a decision relied on.
@@ -174,8 +174,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. If this process did so before, this looks only at a file's
-        stamp."""
+        """Make durable all versions up to `version`. If this process did so before, look only at a file's stamp."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -196,7 +195,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in the place of this one.
+        """Forget what is durable if another log is in this log's place.
 
         The same happens if `_witness` was removed with old entries.
         """

@@ -114,7 +114,7 @@ class Storage(LogEntries, Protocol):
         """Make files that others wrote survive a power cut, on a local path if writes are synced. Else do nothing."""
 
     def make_durable(self, version: int) -> None:
-        """Make all versions up to this one survive a power cut, where `sync` has an effect."""
+        """Make all versions up to `version` survive a power cut, where `sync` has an effect."""
 
     def sync_checkpoints(self) -> None:
         """Make the log's checkpoints, whoever wrote them, survive a power cut, where `sync` has an effect."""

@@ -59,7 +59,7 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
     """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
 
-    A write to such a table would stay in doubt. delta-rs could commit no fence, or the table could not tell whether the
+    A write to such a table would stay in doubt: delta-rs could commit no fence, or the table could not show whether the
     write was committed.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):

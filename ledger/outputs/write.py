@@ -215,7 +215,7 @@ def _write(
                 raise writer.error_of(location, failure) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
-                "another call of write took the place of this one, and nothing of this write is in the table. Receive "
+                "another call of write took this call's place, and nothing of this write is in the table. Receive "
                 "again; keep a claim with a longer timeout or a heartbeat"
             )
     return outputs.finish(record, runs, identifier, clock, beside)

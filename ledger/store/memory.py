@@ -643,7 +643,7 @@ class MemoryStore(MemoryReceives):
 
     @property
     def outputs(self) -> OutputWrites:
-        raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
+        raise LedgerError("claim.write needs a ledger on Delta tables; this ledger is in memory")
 
     def _find(self, queue: QueueRecord, message_id: str) -> MemoryMessage:
         place = ids.place(message_id)

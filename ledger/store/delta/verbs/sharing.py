@@ -124,8 +124,9 @@ class SharedVerbs:
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
-        A verb is put off if it would grant a message that another verb of this commit grants. The version of the commit
-        that granted a message tells its holders apart (`claim.version`), so one commit grants it to one receipt only.
+        A verb is put off if it would grant a message that another verb of this commit grants. The version of the
+        granting commit (`claim.version`) distinguishes the holders of a message, so one commit grants a message to one
+        receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
