@@ -1,6 +1,6 @@
 """The limits of queues, each with its source, and checks of values against them.
 
-V1, Q5 and the like are rules of docs/reference/rules.md. S1 and S2 are texts that `ledger.rules` names.
+V1, Q5 and the like are rules of docs/reference/rules.md. S1 and S2 are texts about SQS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The record of a message, and its state at an instant.
 
 The state is not stored: it follows from the record, the message's delay and expiry, and the instant. Q1 and Q7 are
-rules of docs/reference/rules.md, and S2 is a text that `ledger.rules` names.
+rules of docs/reference/rules.md, and S2 is a text about SQS.
 """
 
 from __future__ import annotations

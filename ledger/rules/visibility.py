@@ -1,8 +1,8 @@
 """The visibility rules: the outcome of a verb for one message, and the message's new record.
 
-V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts that `ledger.rules` names. For SQS's
-verbs, a table (TABLE, or a variant) has the outcome for each standing of a receipt. This module decides, and a store
-records the decision.
+V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts about SQS. For SQS's verbs, a table
+(TABLE, or a variant) has the outcome for each standing of a receipt. This module decides, and a store records the
+decision.
 """
 
 from __future__ import annotations
