@@ -1,8 +1,8 @@
 """The manifest of a backup folder, read with Python alone.
 
-The manifest, the file MANIFEST, is written last and appears whole. A folder with this file therefore was a complete
-backup. The manifest names each file of the tables with its size, so files that were lost or cut later are noticed. A
-backup that is not finished has the file UNFINISHED.
+A backup writes the manifest, the file MANIFEST, last and in one step. So a folder with this file was a complete backup.
+The manifest names each file of the tables with its size, so a reader notices files that were lost or cut later. An
+unfinished backup has the file UNFINISHED.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     """Return the manifest of a complete backup.
 
     Raises:
-        InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
+        InvalidParameterValue: The folder is no complete backup, the manifest cannot be read, or a file is missing or
+            has another size.
         LedgerTooNew: The backup has a format that this release does not know.
     """
     fix = "Name a folder that `ledger backup` has made."
     try:
         manifest = json.loads((backup / MANIFEST).read_bytes())
         version, files = manifest["format"], manifest["files"]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         bound = "The backup was never finished" if (backup / UNFINISHED).exists() else "There is no backup"
         raise InvalidParameterValue("source", str(backup), bound, fix) from None
+    except OSError as error:
+        bound = f"{MANIFEST} cannot be read: {error.strerror or error}"
+        raise InvalidParameterValue("source", str(backup), bound, "Make it readable, and try again.") from error
     except (KeyError, TypeError, ValueError):
         bound = f"The backup is damaged: {MANIFEST} cannot be read"
         raise InvalidParameterValue("source", str(backup), bound, ANOTHER) from None
     if version != FORMAT:
         raise LedgerTooNew(
             f"The backup {backup} has format {version}; this version of the ledger knows {FORMAT}. Upgrade the "
-            "package, or restore it by the version that made it"
+            "package, or restore the backup by the version that made it"
         )
     for path, size in files.items():
         file = backup / path
@@ -64,7 +68,7 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a folder is a complete backup, what it holds or lacks, and the remedy; None: it is no backup.
+    """Return whether a folder is a complete backup, what the folder has or lacks, and the remedy; None: no backup.
 
     A folder directly inside a backup counts as a backup that is not complete.
     """

@@ -79,7 +79,7 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: True once a verb ended the whole claim, or found the claim lost.
+        #: True once a call ended the whole claim, or found the claim lost.
         self._is_over = False
         #: True once the caller took `dataframe`, which Spark reads with the settings of the caller's session.
         self._has_frame = False
@@ -165,7 +165,7 @@ class Claim(Settling):
 
         Raises:
             LeaseLost: No message of the claim is held, and some were not settled through this object.
-            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling (V7).
+            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling.
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
@@ -186,13 +186,13 @@ class Claim(Settling):
     def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
         """Show what extend, release, delete or settle would commit now, and change nothing: see `Queue.explain`.
 
-        `claim.explain("extend", 60)` explains `claim.extend(60)`. Raises what the verb raises, and
+        `claim.explain("extend", 60)` explains `claim.extend(60)`. Raises what that call raises, and
         InvalidParameterValue for another verb.
         """
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
-            # Without these, the verb would take messages that this object has settled for messages that it lost.
+            # Without these, the call would take messages that this object has settled for messages that it lost.
             same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
@@ -217,7 +217,7 @@ class Claim(Settling):
         """Acknowledge the claim's messages, in one commit. Safe to retry.
 
         Released messages stay released. On a standard queue a message whose deadline has passed is acknowledged, too,
-        unless somebody has received it since (V10).
+        unless somebody has received it since.
 
         A session of Spark may ignore missing or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles).
         If `dataframe` was used in such a session, the call first reads the claim once more.
@@ -329,7 +329,7 @@ class Claim(Settling):
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
-        """Extend the messages that have no later deadline. A beat that reaches the ceiling (V7) is the last one."""
+        """Extend the messages that have no later deadline. A beat that reaches the ceiling is the last beat."""
         record = self.access.record()
         ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
@@ -371,8 +371,8 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # If a message was SETTLED through this object, it does not count as lost. If another holder of the receipt has
-        # settled it, it does.
+        # A message that was SETTLED through this object does not count as lost. A message that another holder of the
+        # receipt settled counts.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -394,7 +394,7 @@ class Claim(Settling):
         """Apply an action to the whole claim. Return the answer, and how many messages were SETTLED by others."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Count after the answer: messages that were ended through this object while the verb ran are not lost.
+            # Count after the answer: messages that were ended through this object during the call are not lost.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
@@ -455,8 +455,8 @@ class ReceiveAttempt:
         record = self._first_record.pop() if self._first_record else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". If only messages in doubt are
-            # left, a receive also waits, because other messages may arrive.
+            # SQS: "with long polling, no new messages are returned until the count drops". If only messages in doubt
+            # are left, a receive also waits, because other messages may arrive.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received

@@ -1,6 +1,6 @@
 """The clocks by which the ledger reads the time.
 
-The functions of `ledger.rules` take the instant as `now`. The verbs of the stores take a clock.
+The functions of `ledger.rules` take the instant as `now`. The methods of the stores take a clock.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class InvalidParameterValue(LedgerError, ValueError):
 
 
 class InvalidMessageContents(LedgerError, ValueError):
-    """A message's body has a character that SQS does not allow (rule M1). `character` is its code, such as `#xFFFF`."""
+    """A message's body has a character that SQS does not allow. `character` is its code, such as `#xFFFF`."""
 
     code = "InvalidMessageContents"
 
@@ -133,7 +133,7 @@ class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
     The message is "Invalid value for the parameter F.", and the bound is part of the advice. With `in_message` the
-    bound stands in the message, after "Reason: ": where SQS itself names it, and for attributes that SQS does not have.
+    bound is in the message, after "Reason: ": where SQS names a bound there, and for attributes that SQS does not have.
     """
 
     code = "InvalidAttributeValue"
@@ -178,13 +178,13 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """M3: a queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
+    """A queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """M3: the queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
+    """The queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
 
     code = "PurgeQueueInProgress"
 
@@ -209,7 +209,7 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
 
 class OverLimit(LedgerError):
-    """A limit is reached: messages in flight (Q2), a bound of the queue, or the actions of one permission."""
+    """A limit is reached: messages in flight, a bound of the queue, or the actions of one permission."""
 
     code = "OverLimit"
 
@@ -365,7 +365,7 @@ class TableAltered(StorageFailed):
         return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
 
     def _nothing_changed(self) -> str:
-        return "The step that failed changed nothing; the call fails alike until the table is as it was"
+        return "The step that failed changed nothing; the call fails in the same way until the alteration is undone"
 
 
 class LedgerDamaged(LedgerError):

@@ -49,8 +49,8 @@ class Heartbeat:
     - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found.
     - `beats`: how many beats extended the claim.
     - `check()` raises LeaseLost once `lost` is True. Call it inside a long loop.
-    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling (V7): the latest deadline
-      that the queue's MaximumVisibilityTimeout allows. The lease ends there.
+    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling: the latest deadline that the
+      queue's MaximumVisibilityTimeout allows. The lease ends there.
     - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
 
     Messages that the body gave a later deadline keep it.
@@ -158,14 +158,14 @@ class Heartbeat:
                 "of the claim %s %d messages ran out, or others ended or have them", self._receipt_id, beat.lost
             )
         if beat.at_ceiling:
-            log.warning("the claim %s is extended to its ceiling, and no further (V7)", self._receipt_id)
+            log.warning("the claim %s is extended to its ceiling, and no further", self._receipt_id)
         self.lost_messages = beat.lost
         self.beats += 1
         self.error, self.at_ceiling = None, beat.at_ceiling
 
 
 def _has_signal_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Tell whether a signal comes within so many seconds."""
+    """Return whether a signal comes within so many seconds."""
     try:
         signals.get(timeout=max(0.0, seconds))
     except queue.Empty:

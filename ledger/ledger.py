@@ -77,7 +77,7 @@ class Ledger:
     ) -> None:
         """`reopening`: the arguments by which a worker process opens the same ledger.
 
-        It is None in memory, read-only and through Spark, where no worker process opens it.
+        None in memory, read-only and through Spark, where no worker process opens the ledger.
         """
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
@@ -121,8 +121,8 @@ class Ledger:
           with `read_only`, the ledger writes no such file.
         - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
           clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless the storage's own clock confirms the step. A local path has no
-          clock beside this machine's. There a commit of another owner can confirm a step forward.
+          more than maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step.
+          Without these clocks, a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files
         (log_retention, deleted_file_retention), whatever `clock` says.
@@ -344,7 +344,7 @@ class Ledger:
 
         The table `messages` is not cut for a missing or damaged data file: only the messages in the file are lost.
         `root` is a local path. First stop every process that uses the ledger. Removed files are moved to the folder
-        `_ledger_lost` beside the tables. With `dry_run` the call changes nothing.
+        `_ledger_lost` next to the tables. With `dry_run` the call changes nothing.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have
@@ -387,8 +387,8 @@ class Ledger:
         every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
-        doctor` names files that have other permissions. Another call of `share` mends them.
+        Only the superuser, or a group member that owns all of the ledger's files, may share a ledger. `ledger doctor`
+        names files that have other permissions. Another call of `share` mends them.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -401,7 +401,7 @@ class Ledger:
         return share_ledger(root, group, everyone=everyone)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
-        """Run a round of upkeep. Safe at any time, beside running claims.
+        """Run a round of upkeep. Safe at any time, also while claims are held.
 
         The round drops finished segments, joins rows and files, fills the table `receipts`, and takes a step of each
         abandoned message move task. With `vacuum` it also removes files that no version within the retention needs.
@@ -409,7 +409,7 @@ class Ledger:
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
         A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an
-        earlier reading of the ledger's clock does. A round, or the opening of this ledger, read it at least
+        earlier reading of the ledger's clock does. A round, or the opening of this ledger, made that reading at least
         mark_seconds before. (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of
         text for each step. By default the lines are logged at level debug.
 
@@ -427,8 +427,8 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. It is not recorded, so a round that was due
-            # stays due.
+            # A round that could not judge ages dropped nothing for its age. The round is not recorded, so a round that
+            # was due stays due.
             rounds.record(begun, began_at)
         return done
 
@@ -501,7 +501,7 @@ class Ledger:
 
     def _require_delta(self, call: str) -> OpenLedger:
         if self._opened is None:
-            raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
+            raise LedgerError(f"{call} needs a ledger on Delta tables; this ledger is in memory")
         return self._opened
 
     def _require_spark(self, call: str) -> tuple[OpenLedger, SparkSession]:

@@ -44,7 +44,7 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
-    #: The sender that `Ledger.open(sender_id=...)` named. None stands for the ledger's account.
+    #: The sender that `Ledger.open(sender_id=...)` named. None means the ledger's account.
     sender_id: str | None = None
 
     @property
@@ -66,7 +66,7 @@ class Message:
             "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
             "MessageGroupId": self.message_group_id,
             "MessageDeduplicationId": self.message_deduplication_id,
-            # The number of F2's order, in the form of SQS: 20 digits.
+            # SQS's form of the number has 20 digits.
             "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
             "AWSTraceHeader": self.aws_trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),

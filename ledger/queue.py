@@ -1,6 +1,6 @@
 """The queue object that users call.
 
-Most methods call a module that does the verb's work. The store reads and commits.
+Most methods call a module that does the work. The store reads and commits.
 """
 
 from __future__ import annotations
@@ -133,16 +133,16 @@ class Queue(Settling):
         number and MD5s. The keyword arguments are defaults for the entries. To send a dictionary as a JSON body, use
         `json.dumps`.
 
-        M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are
-        sent. The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If
-        some were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and
-        nothing is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO
-        queue lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
+        LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are sent.
+        The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If some
+        were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and nothing
+        is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO queue
+        lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
 
         **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
         retry returns its ids. Another send under the same id (other messages, another number of messages, another queue
         of the ledger) is an error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by
-        its deduplication id (F1). In Airflow, use the id
+        its deduplication id. In Airflow, use the id
         {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}.
 
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
@@ -155,7 +155,7 @@ class Queue(Settling):
                 column is missing, Spark cannot compute the rows, or a keyword argument is valid for no message of the
                 queue. Or the DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
-            InvalidMessageContents: A body has a character that SQS does not allow (M1).
+            InvalidMessageContents: A body has a character that SQS does not allow.
             OverLimit: The send would pass the MaximumMessages or MaximumStoredBytes of the queue. Nothing was sent.
             QueueDoesNotExist: The queue was deleted before the call. Or it was deleted while a DataFrame was sent: then
                 no message of the DataFrame is left.
@@ -180,13 +180,13 @@ class Queue(Settling):
         Returns a Claim, which is false if it is empty. When other receivers compete, or a quota is nearly used up, a
         claim may have fewer messages than are visible.
 
-        On FIFO queues (F2) a claim has messages in order. A message is not received while an earlier message of its
-        group is in flight, delayed or locked. Groups come in the order in which they became receivable. A group
-        became receivable when its first visible message came, or when that message's delay ended. If a claim or a lock
-        on a message of the group ended later, that end counts. A claim takes all receivable messages of a group before
-        those of the next group.
+        On FIFO queues a claim has messages in order. A message is not received while an earlier message of its group is
+        in flight, delayed or locked. Groups come in the order in which they became receivable. A group became
+        receivable when its first visible message came, or when that message's delay ended. If a claim or a lock on a
+        message of the group ended later, that end counts. A claim takes all receivable messages of a group before those
+        of the next group.
 
-        D1: a visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
+        A visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
         queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
         message in doubt (its `claim.write` was begun and not finished) the receive asks the output table. If the
         message's rows are in the table, the message is deleted. If not, a fence is committed to the table, and the
@@ -201,8 +201,8 @@ class Queue(Settling):
                 InvalidParameterValue.
 
         Raises:
-            OverLimit: Q2, Q3: a standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO
-                queue, and after a wait, the claim is empty instead.)
+            OverLimit: A standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO queue,
+                and after a wait, the claim is empty instead.)
             OutputUnreadable: Only messages in doubt are left to receive, and their output table, which the error names,
                 cannot be asked.
             QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
@@ -215,12 +215,12 @@ class Queue(Settling):
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
         The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
         claims are those of receives one after the other at one instant. But each message goes to one claim only, even
-        with a timeout of 0. On FIFO queues (F2) a group goes to one new claim only, even if that claim leaves messages
-        of the group. All claims that are not empty have the same `version`. The call is safe to retry if every request
-        has an attempt id.
+        with a timeout of 0. On FIFO queues a group goes to one new claim only, even if that claim leaves messages of
+        the group. All claims that are not empty have the same `version`. The call is safe to retry if every request has
+        an attempt id.
 
         If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
-        is OverLimit if a standard queue's quota is used up, also by claims of this call (Q2). The error is
+        is OverLimit if a standard queue's quota is used up, also by claims of this call. The error is
         InvalidParameterValue if the attempt holds more messages than the request asks for, and OutputUnreadable as in
         `receive`.
 
@@ -259,14 +259,14 @@ class Queue(Settling):
           if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
           column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
-          only tells why, in its columns message_id and reason.
+          only has the reasons, in its columns message_id and reason.
 
         A row to write that names no message of the claim is an error.
 
         **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
         RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
         its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
-        from that many receives on, unless the policy made it a dead letter before. With `failures`, each failed message
+        after that many receives, unless the policy made it a dead letter before. With `failures`, each failed message
         gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
         is park, release, or dead_letter. A dead_letter is a released message that was received as often as the queue's
         RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
@@ -358,8 +358,8 @@ class Queue(Settling):
                 there are several, the handler must be importable: a function at the top level of a module. If a process
                 is killed, its messages can be received again when their lease ends, and the other processes continue.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. It is at least 100, and twice what the handlers work
-                on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
+                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and twice what the handlers
+                work on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
                 claims, it receives no further claim.
             max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
                 their messages are settled. Exception: while the handler raises for all messages, the process reads
@@ -458,13 +458,13 @@ class Queue(Settling):
         return explain(self.access, verb, OF_QUEUE, call, numbered(arguments, options))
 
     def peek(self, message_id: str) -> Message:
-        """V11: return a message of the queue in any state, and change nothing. Raises MessageDoesNotExist."""
+        """Return a message of the queue in any state, and change nothing. Raises MessageDoesNotExist."""
         record = self.access.record()
         stored = self.access.store.peek(record, message_id)
         return public_message(record, stored, self.access.clock(), None, self.access.settings.account)
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
-        """V12: hide a message that nobody holds, for `visibility_timeout` seconds.
+        """Hide a message that nobody holds, for `visibility_timeout` seconds.
 
         Raises:
             LedgerError: The message is in flight or deleted.
@@ -482,7 +482,7 @@ class Queue(Settling):
     def purge(self, older_than: float | None = None) -> int:
         """Delete every message that is in the queue now, in flight or not. Return how many.
 
-        A message that is sent during the call is deleted or stays. M3: a FIFO queue, even an empty one, forgets all
+        A message that is sent during the call is deleted or stays. A FIFO queue, even an empty one, forgets all
         deduplication ids. So messages that were sent before can be sent again. With `older_than` (seconds, 0 or more)
         only messages that were sent longer ago are deleted, counted from the call by this process's clock. The age of a
         dead letter counts from its first send. Such a purge is one commit and forgets no deduplication id. The setting
@@ -518,9 +518,9 @@ class Queue(Settling):
         during the copy may be copied or not. Better stop the senders and receivers of this queue first. This ledger may
         be open read-only.
 
-        Safe to retry, and beside another call: each part is one commit, which also records the copy's progress. The
-        same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy the
-        queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
+        Safe to retry, and while another call copies: each part is one commit, which also records the copy's progress.
+        The same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy
+        the queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
 
         Raises:
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
@@ -618,8 +618,8 @@ class Queue(Settling):
     def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
         """Acknowledge messages, in one commit.
 
-        - One handle: returns None (V8, V10, V13). Raises ReceiptHandleIsInvalid if this queue did not issue the handle
-          for the message, and InvalidParameterValue if a FIFO queue's handle has expired.
+        - One handle: returns None. Raises ReceiptHandleIsInvalid if this queue did not issue the handle for the
+          message, and InvalidParameterValue if a FIFO queue's handle has expired.
         - A list: returns a HandleOutcome per handle, in order.
         - A DataFrame with a column `receipt_handle`: returns a DataFrame with a row per distinct handle. Its columns
           are strings: receipt_handle, action, outcome, error_code and error_message (the last two are null for a
@@ -651,7 +651,7 @@ class Queue(Settling):
         For one handle the call returns None, and raises MessageNotInflight, ReceiptHandleIsInvalid or
         InvalidParameterValue. A list takes one timeout, or one per handle. A table takes one timeout, or the name of
         its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
-        timeout that is out of bounds or null fails only its own handle (M2).
+        timeout that is out of bounds or null fails only its own handle.
         """
         if isinstance(receipt_handles, str):
             settling.change_one(self.access, receipt_handles, visibility_timeout)
@@ -669,7 +669,7 @@ class Queue(Settling):
     def redrive(
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
     ) -> int:
-        """D2: move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
+        """Move visible messages of this dead-letter queue back to their origins, in one commit. Return how many.
 
         With `destination` they move to that queue. In the new queue they count as never received, and their retention
         begins now. A message stays if its origin is gone, or cannot take it. From a FIFO queue only messages move that
@@ -731,7 +731,7 @@ class Queue(Settling):
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change only the named attributes, for verbs that begin from now on.
+        """Change only the named attributes, for calls that begin later.
 
         A change is one commit, or none if the attributes have these values already. Changes of different attributes at
         the same time all take effect. If the queue was deleted, or was made again under the name, the call raises

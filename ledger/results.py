@@ -1,4 +1,4 @@
-"""The results of verbs: an outcome for each entry or receipt handle, or counts."""
+"""The results of calls: an outcome for each entry or receipt handle, or counts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SendOutcome(str):
     The outcome is a text: the id of the message. A refused entry has no message, so its outcome is an empty text, which
     is false. `all(queue.send(bodies))` says whether all were sent.
 
-    `sequence_number` is for FIFO queues. A duplicate (F1) has the id and the sequence number of its original. `error`
-    is the exception for which the entry was refused, or None.
+    `sequence_number` is for FIFO queues. A duplicate has the id and the sequence number of its original. `error` is the
+    exception for which the entry was refused, or None.
     """
 
     sequence_number: int | None
@@ -121,7 +121,7 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has (Q1), by state, and the age in seconds of the oldest one (None: no message).
+    """How many messages a queue has, by state, and the age in seconds of the oldest one (None: no message).
 
     No message is older than `age_of_oldest`, except deleted, expired and moved ones. If small sends were joined into
     one file, the age may be a finished message's, sent up to `open_segment_seconds` (a setting) earlier. `deleted`,
@@ -142,7 +142,7 @@ class Counts:
 
     @property
     def stored(self) -> int:
-        """S2: "sent to a queue by a producer, but not yet received", or released since then."""
+        """In SQS's words: "sent to a queue by a producer, but not yet received", or released since then."""
         return self.visible + self.delayed + self.locked
 
 
@@ -156,7 +156,7 @@ class Worked:
     """The result of `Queue.work`.
 
     `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many receives
-    failed. `lost`: how many messages were lost to others, who received, settled or wrote them during the work.
+    failed. `lost`: how many messages others received, settled or wrote during the work.
     """
 
     claims: int
@@ -233,9 +233,9 @@ class Exported:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a verb on a whole claim.
+    """The result of a call on a whole claim.
 
-    `messages`: how many messages the verb acknowledged, released or extended. `lost`: how many messages of the claim
+    `messages`: how many messages the call acknowledged, released or extended. `lost`: how many messages of the claim
     ran out, or others hold, released or deleted. `failed`: how many messages a `write` released, or hid for longer,
     because the caller named them as failed.
     """

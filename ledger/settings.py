@@ -66,10 +66,10 @@ class Settings:
 
     #: The engine that commits: auto, spark or delta-rs.
     engine: str = "auto"
-    #: How verbs commit. With auto the ledger writes the files of small commits itself, where storage and table allow
+    #: How calls commit. With auto the ledger writes the files of small commits itself, where storage and table allow
     #: it. With statement the engine runs a statement, such as MERGE, for each commit.
     merge: str = AUTO
-    #: How often a verb is tried before it raises ContentionOutlastedRetries.
+    #: How often a call is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
     #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone, for a bounded
     #: time.
@@ -79,8 +79,8 @@ class Settings:
     #: The most messages of one data file of a bulk send. A read of a few neighbouring messages reads one or two such
     #: files.
     messages_per_file: int = 250_000
-    #: True syncs files to the disk before a verb returns, so that the verb survives a power cut. With False a verb
-    #: returns sooner, but a power cut may lose the verbs of about the last half minute, or the ledger. (Linux writes
+    #: True syncs files to the disk before a call returns, so that its commits survive a power cut. With False a call
+    #: returns sooner, but a power cut may lose the commits of about the last half minute, or the ledger. (Linux writes
     #: files to the disk after 30 s by default.) Use False for scratch ledgers and tests.
     sync: bool = True
     #: True promises that only one driver writes where commits could get lost. These places are output tables on S3 to
@@ -92,20 +92,20 @@ class Settings:
     keep_deleted_receipts: int = 3_600
     #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
-    #: How far apart the clocks of two drivers may be. If a verb finds clocks further apart, it raises ClocksDisagree.
+    #: How far apart the clocks of two drivers may be. A call that finds clocks further apart raises ClocksDisagree.
     maximum_clock_skew: float = 30.0
     #: Upkeep drops messages for their age only if an earlier round or the opening read the clock at least this long
     #: before. Both the wall clock and the machine's uptime must show that this time has passed. If the storage has a
     #: clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
     mark_seconds: int = 300
-    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with these, or by its
+    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with both, or by its
     #: name.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
-    #: M3, queues with Limits=SQS: another purge within this time raises PurgeQueueInProgress. 0: never.
+    #: On queues with Limits=SQS, another purge within this time raises PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: a new queue raises QueueDeletedRecently if its name was a queue's that was deleted
-    #: within this time. 0: never. At most log_retention.
+    #: With Limits=SQS, a new queue raises QueueDeletedRecently if its name was a queue's that was deleted within this
+    #: time. 0: never. At most log_retention.
     deletion_interval: int = 60
     #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
     #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:
@@ -196,7 +196,7 @@ def _checked_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the table [ledger]. Raise InvalidParameterValue for another table or an unknown setting."""
     for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(
-            name, tables[name], f"Settings stand in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
+            name, tables[name], f"Settings belong in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
         )
     table = tables.get(TABLE, {})
     if not isinstance(table, Mapping):

@@ -1,7 +1,7 @@
 """The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
 Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. If several
-processes look, one of them runs the round, and the others leave it to that one.
+processes look, one of them runs the round, and the others leave it to that process.
 
 **A look** reads the newest version numbers of three tables, and the record of the last round if it may have changed. On
 an object store a look makes three requests, or more if there are new log files. `rules.upkeep` says when a round is
@@ -182,7 +182,7 @@ class Upkeeper:
         return done
 
     def _is_over(self, looked: Look, now: int | None) -> bool:
-        """Tell whether this process may take the next lease. Note the time at which a lease is first seen held.
+        """Return whether this process may take the next lease. Note the time at which a lease is first seen held.
 
         The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS. A
         process that looks once (`now`; None: it looks again) may also take it if the held lease is older than

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a queue, for all triggers with the same arguments.
 
-    After an announcement the producer makes no further one until Airflow tells whether its event was stored. If the
+    After an announcement the producer makes no further one until Airflow says whether the event was stored. If the
     event was lost, the next look announces the work that is then waiting. `announcements` is public for tests.
     """
 

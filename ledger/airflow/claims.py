@@ -46,7 +46,7 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
-    """Tell whether a claim that holds no message any more was finished: whether somebody deleted its messages.
+    """Return whether a claim that holds no message was finished: whether somebody deleted its messages.
 
     Only the description's `message_id` counts. If the queue has no such message, the answer is True unless the
     dead-letter queue has it: most likely upkeep has removed it. `get_queue` returns a queue by its name.

@@ -18,9 +18,9 @@ from ledger.results import Counts
 class Condition:
     """A condition on a queue: enough messages are visible, or messages have waited long enough.
 
-    The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
-    queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If neither
-    argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
+    The condition holds if at least `at_least` messages are visible. The condition also holds if a message is visible,
+    and the queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If
+    neither argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
     """
 
     at_least: int | None = None
@@ -28,13 +28,13 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.at_least is not None and (type(self.at_least) is not int or self.at_least < 1):
-            raise InvalidParameterValue("at_least", self.at_least, "Must be a number of messages from 1 on")
+            raise InvalidParameterValue("at_least", self.at_least, "Must be a number of messages, 1 or more")
         age = self.oldest_older_than
         if age is not None and (isinstance(age, bool) or not isinstance(age, (int, float)) or not age >= 0):
-            raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds from 0 on")
+            raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds, 0 or more")
 
     def holds(self, counts: Counts) -> bool:
-        """Tell whether a queue with these counts meets the condition."""
+        """Return whether a queue with these counts meets the condition."""
         if not counts.visible:
             return False
         if self.at_least is None and self.oldest_older_than is None:
@@ -64,7 +64,7 @@ class Announcements:
         self._announced: tuple[tuple[int, ...], float] | None = None
 
     def due(self, counts: Counts, now: float) -> bool:
-        """Tell whether to announce work of these counts at the time `now`, in seconds of any clock."""
+        """Return whether to announce work of these counts at the time `now`, in seconds of any clock."""
         if not self.condition.holds(counts):
             self._announced = None
             return False

@@ -57,7 +57,7 @@ class Place:
         if is_complete_text or text.startswith(("/", "~")):
             return text
         if self.root.startswith(SCHEMA_PREFIX):
-            bound = f"It is relative, and the ledger {self.root} lies in no folder that it could begin at"
+            bound = f"It is relative, and the ledger {self.root} has no folder to begin at"
             raise InvalidParameterValue("output_table", text, bound, "Give an absolute path, or a URI.")
         return beside("output_table", text, here("root", self.root)).text
 

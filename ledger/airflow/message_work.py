@@ -15,7 +15,7 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Tells whether a claim stays held after an error ended its work. Otherwise it is released.
+#: Returns whether a claim stays held after an error ended its work. Otherwise the claim is released.
 Keeps = Callable[[Claim, BaseException], bool]
 #: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
@@ -46,7 +46,7 @@ class MessageWork:
         if not callable(self.function):
             raise InvalidParameterValue("function", type(self.function).__name__, "Must be a function")
         if self.reason is not None and self.output is None:
-            bound = "It is a column of the rows, and without an output there are none"
+            bound = "Only rows of an output have it, and there is no output"
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
     def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:

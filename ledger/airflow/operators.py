@@ -63,7 +63,7 @@ class LedgerOperator(BaseOperator):
 
 
 def has_another_try(context: Context) -> bool:
-    """Tell whether Airflow tries the task again if it fails now."""
+    """Return whether Airflow tries the task again if it fails now."""
     task_instance = context["ti"]
     return bool(task_instance.try_number <= task_instance.max_tries)
 
@@ -91,10 +91,10 @@ class LedgerCreateQueueOperator(LedgerOperator):
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows it, as all templates.
-    Instead you can give a `function`. It is called when the task runs, and returns such a list, or an Arrow, pandas or
-    polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id,
-    message_attributes and message_deduplication_id, for a table `body`.
+    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows the messages, as all
+    templates. Instead you can give a `function`, which is called when the task runs, and returns such a list, or an
+    Arrow, pandas or polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds,
+    message_group_id, message_attributes and message_deduplication_id, for a table `body`.
 
     A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
     other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue
@@ -160,7 +160,7 @@ class LedgerReceiveOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         if type(claims) is not int or claims < 1:
-            raise InvalidParameterValue("claims", claims, "Must be a number from 1 on")
+            raise InvalidParameterValue("claims", claims, "Must be 1 or more")
         if claims > 1 and max_messages is None:
             bound = "The first of several claims would have all messages"
             raise InvalidParameterValue("max_messages", max_messages, bound, "Say how many each may have.")

@@ -23,7 +23,7 @@ from ledger.message import Message
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-CLEAR = "Clear the task that received it, and this one with it"
+CLEAR = "Clear the task that received the claim, and this task"
 #: The exit code of a process that SIGTERM ended.
 TERMINATED = 143
 
@@ -42,10 +42,10 @@ class LedgerWorkOperator(LedgerOperator):
     Failed messages are hidden for `hide_failed` seconds. Then they can be received again, as the queue's RedrivePolicy
     allows.
 
-    When the function raises, so does the task. If another try follows, the claim is kept for it, as long as the queue's
-    MaximumVisibilityTimeout allows. If no try follows, the claim is given back (released): at the last try, or after
-    AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each
-    beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
+    When the function raises, so does the task. If another try follows, the claim is kept for that try, as long as the
+    queue's MaximumVisibilityTimeout allows. If no try follows, the claim is given back (released): at the last try, or
+    after AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back.
+    Each beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
     If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
     others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
@@ -117,7 +117,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {"claims": 1, "messages": done, "failed": failed}
 
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
-        """Hold the claim until the next try can begin, or, if V7 forbids this, until the claim's present deadline.
+        """Hold the claim until the next try can begin, or, if the ceiling is earlier, until its present deadline.
 
         Return False, and do nothing, if no try follows this error.
         """

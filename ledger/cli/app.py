@@ -148,7 +148,8 @@ def _flush_nothing() -> None:
 
 
 def _log() -> None:
-    """If LEDGER_LOG names a level (debug, info, ...), write the log from this level upwards to stderr."""
+    """Write the log to stderr, from the level that LEDGER_LOG names (debug, info, ...) upwards. Without LEDGER_LOG, do
+    nothing."""
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging

@@ -186,7 +186,7 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool, 
     """Yield findings about the ledger's tables, or about why the tables cannot be read.
 
     `is_told`: an earlier finding names files that this user may not use. If such a file is why the tables cannot be
-    read, the cause is not told again.
+    read, the finding does not repeat the cause.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain, is_denied
@@ -221,8 +221,8 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool, 
 
 
 def _access(root: str, files: Finding) -> Iterator[Finding]:
-    """Yield what file permissions on a local path keep from this user (`files`), and from others who should read or
-    write there. One cause is told once.
+    """Yield what file permissions on a local path forbid this user (`files`), and others that should read or write
+    there. Each cause is in one finding.
 
     In a ledger that is not shared, the second finding could only repeat what `files` names. In a shared ledger it
     replaces `files` if it names all that `files` is about.
@@ -318,7 +318,7 @@ def _paths(health: Health) -> Finding:
     if all(reason.startswith("setting") for reason in why.values()):
         return Finding("OK", "commits", found)
     ways = dict.fromkeys(table.altered for table in health.tables.values() if table.altered)
-    advice = "take back what was altered, if nobody needs it: "
+    advice = "undo the alterations, if nobody needs them: "
     return Finding("WARN", "commits", found, advice + ("; ".join(ways) or "see the tables' history"))
 
 
@@ -336,7 +336,7 @@ def _damage(health: Health) -> Iterator[Finding]:
     if unreadable:
         found = f"{len(unreadable)} cannot be read: {', '.join(unreadable[:MOST_NAMED])}"
         yield Finding(
-            "WARN", "checkpoints", found, "the entries of the log tell the same; `ledger repair` takes these out"
+            "WARN", "checkpoints", found, "the log's entries have the same content; `ledger repair` takes these out"
         )
 
 

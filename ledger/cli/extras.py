@@ -13,7 +13,7 @@ import click
 
 @contextmanager
 def naming_extra(extra: str) -> Iterator[None]:
-    """If an import in the block fails because a package is missing, raise click.ClickException, which names the extra.
+    """Raise click.ClickException, which names the extra, if an import fails for a missing package.
 
     A missing module of the ledger itself raises its own error.
     """

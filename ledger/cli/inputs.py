@@ -243,7 +243,7 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
             yield broken(place, "a comma or the end of the array is missing")
             return
     if text[place + 1 :].strip():
-        yield broken(_skip_space(text, place + 1), "something stands behind the array")
+        yield broken(_skip_space(text, place + 1), "there is more text behind the array")
 
 
 def _skip_space(text: str, place: int) -> int:

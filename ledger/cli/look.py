@@ -135,7 +135,8 @@ def _receipts_of(
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return the queue and the receipt of a message as of a version (None: now); None if it did not exist then."""
+    """Return the queue and the receipt of a message as of a version (None: now); None if the message did not exist
+    then."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -252,8 +253,7 @@ def explain(
     settings: str | None,
 ) -> None:
     """Show the first commit that VERB would make on QUEUE now, and change nothing. The command prints the SQL statement
-    and its source rows. It also says whether an engine would run the statement, or the ledger would write the rows
-    itself.
+    and its source rows, and says whether an engine would run the statement, or the ledger would write the rows itself.
 
     VERB is receive, send, extend, release, delete, restore, purge or redrive. In Python, `queue.explain` explains more
     verbs, such as lock.

@@ -59,7 +59,7 @@ def find_root(root: str | None) -> str | None:
     if place:
         return str(place)
     root_of_all = context.find_root().params.get("root")
-    # An option --root after the command's name counts more than one before it.
+    # An option --root after the command's name overrides one before the name.
     if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(root_of_all)
     return root or None

@@ -165,7 +165,7 @@ def repair(
     """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure. A table with a damaged
     log entry is cut back to its last whole version. Damaged files of messages are removed, and their messages are lost.
     The command shows what is lost, and asks on a terminal. If stdin is no terminal, --yes is needed. Removed files go
-    to the folder _ledger_lost beside the tables. First stop all processes that use the ledger.
+    to the folder _ledger_lost next to the tables. First stop all processes that use the ledger.
 
     With --clock, the command repairs queues whose verbs raise ClocksDisagree. This happens after a machine whose clock
     was ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.
@@ -266,7 +266,7 @@ def _describe(damage: Repair) -> Iterator[str]:
     if any(table.commits for table in damage.tables):
         yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
     for path in damage.checkpoints:
-        yield f"{path} cannot be read; the entries tell the same, and nothing is lost with it"
+        yield f"{path} cannot be read; the entries have the same content, and nothing is lost"
 
 
 @click.command(short_help="Remove a ledger for good, with all of its messages.")

@@ -196,7 +196,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """If not `yes`, ask the question on a terminal, and raise click.ClickException unless the user agrees.
+    """Ask the question on a terminal, unless `yes`. Raise click.ClickException if the user does not agree.
 
     If stdin is no terminal, raise click.UsageError, which names --yes.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: The command names at most this number of refused rows, and of lines that it cannot read.
+#: Without --json, the command prints at most this number of refused rows, and of lines that cannot be read.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -64,14 +64,14 @@ def send(
     The column `body` (or --body) of a row is the message's body. The columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header set the same fields of the message. If
     --body is not given and no row has a column `body`, each row is sent whole, as JSON. Then only message_group_id and
-    message_deduplication_id set fields, and only on a FIFO queue. If rows are sent whole, or columns are left out, the
-    command says so.
+    message_deduplication_id set fields, and only on a FIFO queue. The command says whether rows are sent whole, and
+    which columns are left out.
 
     CSV has commas between its columns, and all its values are text. If a line cannot be read, nothing is sent, unless
-    you give --skip-malformed. If the queue refuses a row, such as one with too long a body, the command prints the
-    row's line. Unless you give --all-or-nothing, it sends the other rows, and the exit code is 3. If a row lacks the
-    group or deduplication id that a FIFO queue needs, nothing is sent, and the exit code is 2. All rows are held in
-    memory. For tens of millions of rows use jobs/send.py, which sends with Spark.
+    you give --skip-malformed. If the queue refuses a row, for example because its body is too long, the command prints
+    the line number and the reason. Unless you give --all-or-nothing, it sends the other rows, and the exit code is 3.
+    If a row lacks the group or deduplication id that a FIFO queue needs, nothing is sent, and the exit code is 2. All
+    rows are held in memory. For tens of millions of rows use jobs/send.py, which sends with Spark.
 
     \b
     Example:
@@ -84,14 +84,17 @@ def send(
     target = open_ledger(root, settings).queue(queue)
     content = _messages(message, kind, body) if source is None else _read(source, kind, body, target.attributes())
     if content.malformed and not skip_malformed:
-        _print_lines((outcome.line, outcome.why) for outcome in content.malformed)
+        if json:
+            print_json({"queue": queue, "sent": 0, "refused": [], "malformed": _malformed(content)})
+        else:
+            _print_lines((outcome.line, outcome.why) for outcome in content.malformed)
         raise WrongInput(
             f"{many(len(content.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
         )
     if content.bodies is not None and not json:
         click.echo(f"ledger: {text_for_people(content.bodies)}", err=True)
-    # This command prints the refused rows below. The log `ledger.send` would repeat the first of them.
+    # The command prints the refused rows itself. The log `ledger.send` would repeat the first ones.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = ProgressLine(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
@@ -123,7 +126,7 @@ def send(
                     {"line": line, "code": outcome.error_code, "message": outcome.error_message}
                     for line, outcome in refused
                 ],
-                "malformed": [{"line": outcome.line, "why": outcome.why} for outcome in content.malformed],
+                "malformed": _malformed(content),
                 **({} if content.bodies is None else {"bodies": content.bodies}),
                 **({"message_ids": sent} if ids else {}),
             }
@@ -157,8 +160,12 @@ def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[s
         progress.done()
 
 
+def _malformed(content: InputContent) -> list[dict[str, Any]]:
+    return [{"line": outcome.line, "why": outcome.why} for outcome in content.malformed]
+
+
 def _print_lines(lines: Iterable[tuple[int, str]]) -> None:
-    """Print lines and their problems to stderr, at most MOST_NAMED, and how many others there are."""
+    """Print the problems of at most MOST_NAMED lines to stderr, and the number of further lines."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(["fenced", "recorded"]),
     default="fenced",
     show_default=True,
-    help="How queues created from now on treat late and replaced receipts: as the documentation of SQS says, or as "
+    help="How newly created queues treat late and replaced receipts: as the documentation of SQS says, or as "
     "recorded answers of SQS show.",
 )
 @click.option(

@@ -38,7 +38,7 @@ def _say(line: str) -> None:
 @click.option(
     "--create",
     is_flag=True,
-    help="Make the other queue, with this one's attributes, and the ledger around it, if there is none.",
+    help="Make the other queue, with this queue's attributes, and the ledger around it, if there is none.",
 )
 @_attempt
 @_bar

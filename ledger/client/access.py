@@ -1,4 +1,4 @@
-"""Access to one queue of a ledger, for the verbs of the Queue and its claims."""
+"""Access to one queue of a ledger, for the calls of the Queue and its claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Access:
     """Access to one queue of a ledger. `frames` handles DataFrames; it is None if the ledger was opened without Spark.
 
     `made` is the queue's record from the moment when the user opened the queue. All but its name and id may have
-    changed since. A verb that needs more calls `record`.
+    changed since. A method that needs more calls `record`.
     """
 
     store: Store

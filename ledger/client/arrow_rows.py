@@ -37,7 +37,7 @@ MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not
 class SentTable:
     """The result of a send of an Arrow table: how many messages the queue accepted, and their ids.
 
-    A FIFO queue accepts a message that repeats a deduplication id, and does not store it again (F1).
+    A FIFO queue accepts a message that repeats a deduplication id, and does not store it again.
     """
 
     count: int

@@ -40,7 +40,7 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Tell whether a type is a map from texts to texts, or to attributes in full with the fields and types of MAP.
+    """Return whether a type is a map from texts to texts, or to attributes in full with the fields and types of MAP.
 
     A send through Spark leaves such a column to Spark's code, which takes no other type.
     """
@@ -130,13 +130,13 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Tell whether a table has one column of attributes, with a value in some row, beside a column of bodies."""
+    """Return whether a table has one column of attributes, with a value in some row, and a column of bodies."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
-    """Tell whether attributes count: not if the rows are sent whole, without a column of bodies."""
+    """Return whether attributes count: not if the rows are sent whole, without a column of bodies."""
     return (body or "body") in names
 
 
@@ -161,7 +161,7 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Tell whether an attribute's value may have this type. A value may still be refused."""
+    """Return whether an attribute's value may have this type. A value may still be refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))

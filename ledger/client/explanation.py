@@ -22,7 +22,7 @@ OF_QUEUE = (
 OF_CLAIM = ("extend", "release", "delete", "settle")
 #: The advice of the error about a verb that cannot be explained.
 OTHERS = (
-    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
+    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
     "write, work, consume, copies and delete_queue make several commits."
 )
 #: Notes below the source rows of a MERGE.
@@ -111,7 +111,7 @@ def explain(
             raise InvalidParameterValue(name, "a DataFrame of Spark's", "Must be a list or an Arrow table", fix)
     store = access.store
     if not isinstance(store, DeltaStore):
-        raise LedgerError("explain needs a ledger on Delta tables; this one is in memory")
+        raise LedgerError("explain needs a ledger on Delta tables; this ledger is in memory")
     commit = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
     return Explanation(verb) if commit is None else Explanation(verb, *commit)
 

@@ -97,7 +97,7 @@ def write_file(
     now: int,
     on_written: Callable[[int], None],
 ) -> int:
-    """Write an exported file, each part with messages as a row group, and return how many messages it has.
+    """Write an export, with a row group for each part that has messages. Return the number of messages.
 
     Calls `on_written` after each row group, with the number of messages written so far. Raises InvalidParameterValue if
     the name is taken or its folder does not exist, and StorageFailed if the file cannot be written.
@@ -248,7 +248,7 @@ def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number
         if row["sent_at"] is None or row["available_at"] is None:
             raise InvalidParameterValue("sent_at", None, "A message has the instants sent_at and available_at")
     except LedgerError as error:
-        advice = f"{error.advice} The row groups before this one are imported. Import the file again for the rest."
+        advice = f"{error.advice} Earlier row groups are imported. A further import of the file continues after them."
         raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error
     kept_since = row["enqueued_at"] or row["sent_at"]
     return CopiedMessage(entry, milliseconds_of(kept_since), milliseconds_of(row["available_at"]), sender)

@@ -59,7 +59,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """Return a request. M2: a timeout that is no whole number, or out of bounds, fails only this request."""
+        """Return a request. A timeout that is no whole number, or out of bounds, fails only this request."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
@@ -112,7 +112,7 @@ class HandleList:
 
 
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
-    """Return the mark of a reason, by which the views tell messages with different reasons apart.
+    """Return the mark of a reason, by which the views distinguish messages with different reasons.
 
     All reasons that are not in `marks` share the next number. A message without a reason gets the number after that
     one, or 0 if `marks` is empty.

@@ -1,4 +1,4 @@
-"""A queue's attributes and tags, its counts, its dead-letter source queues, and its redrive (rules D1 and D2).
+"""A queue's attributes and tags, its counts, its dead-letter source queues, and its redrive.
 
 The attribute Policy holds the queue's permissions.
 """

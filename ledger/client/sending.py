@@ -1,8 +1,8 @@
 """The sends of a text, an entry, a list of entries, or a table.
 
 An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list is checked
-by itself, and has its own outcome (M2). One commit sends all entries that were not refused, if there are any. Some
-errors of an entry refuse the whole call (`fails_the_batch`).
+by itself, and has its own outcome. One commit sends all entries that were not refused, if there are any. Some errors of
+an entry refuse the whole call (`fails_the_batch`).
 """
 
 from __future__ import annotations

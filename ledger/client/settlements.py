@@ -2,8 +2,8 @@
 
 To end a message is to delete or release it. A claim has lost a message that another holder of the same receipt ended,
 and has not lost a message that the claim's own holder ended. (Two tasks with one attempt id have the same receipt.) The
-store cannot tell the two holders apart. Therefore each Claim object remembers the messages that were ended through this
-object, or through the Queue object that made it. All other ended messages count as ended by another holder.
+store does not distinguish the two holders. Therefore each Claim object remembers the messages that were ended through
+this object, or through the Queue object that made it. All other ended messages count as ended by another holder.
 """
 
 from __future__ import annotations

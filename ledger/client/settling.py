@@ -128,7 +128,7 @@ def settle(
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
-#: Stands for all receipts in `release_postponed`. (None is an empty claim's receipt.)
+#: All receipts, for `release_postponed`. (None is an empty claim's receipt.)
 ALL = "*"
 
 
@@ -209,7 +209,8 @@ def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None
     """Raise InvalidParameterValue for a timeout that is not a number of seconds within the bounds.
 
     `extended` has the handles to extend, as `_read` returned them; None: there are none. For a list of them, a list of
-    as many timeouts is accepted. For a table, the name of a column is accepted. The values of both are checked later.
+    as many timeouts is accepted. For a table, the name of a column is accepted. The values in the list and in the
+    column are checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -286,10 +287,10 @@ class Settling:
     ) -> Outcomes:
         """Acknowledge some messages, release some and extend some, all in one commit, or in none if nothing changes.
 
-        M2: If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If
-        two actions of one call would change a message differently, neither changes it. Examples are delete and release,
-        two deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error
-        code InvalidParameterValue. Other messages are settled as usual.
+        If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If two
+        actions of one call would change a message differently, neither changes it. Examples are delete and release, two
+        deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error code
+        InvalidParameterValue. Other messages are settled as usual.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as

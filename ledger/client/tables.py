@@ -38,14 +38,14 @@ _INDEX = re.compile(r"__index_level_\d+__")
 
 
 def is_spark(value: object) -> TypeIs[DataFrame]:
-    """Tell whether a value is a DataFrame of Spark's."""
+    """Return whether a value is a DataFrame of Spark's."""
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
     """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
 
-    `field` is the verb's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
+    `field` is the call's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
     it.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
@@ -58,7 +58,7 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
 
 def is_empty(rows: Any) -> bool:
-    """Tell whether a table, or a DataFrame of Spark's, has no row. Return False for all other values.
+    """Return whether a table, or a DataFrame of Spark's, has no row. Return False for all other values.
 
     Raises InvalidParameterValue for a streaming DataFrame, and for a table that Arrow cannot read.
     """
@@ -107,7 +107,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
 
 
 def made_by(value: object, library: str) -> bool:
-    """Tell whether a value's class, or one of its base classes, is a library's."""
+    """Return whether a value's class, or one of its base classes, is a library's."""
     return any(base.__module__.partition(".")[0] == library for base in type(value).__mro__)
 
 
@@ -207,12 +207,12 @@ def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type holds strings."""
+    """Return whether a column of this type holds strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type holds whole numbers that Spark has a type for."""
+    """Return whether a column of this type holds whole numbers that Spark has a type for."""
     return kind in INTEGERS
 
 

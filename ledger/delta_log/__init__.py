@@ -129,7 +129,7 @@ How it is tested
 
 tests/delta_log has its own small reader and writer of Delta's protocol, without code of this package. The tests compare
 each kind of commit with them. Four readers (the tests' own, delta-rs, DuckDB, Spark) return the same cells after random
-programs, after 200 verbs of a ledger, and after commits of others. MERGE, DELETE and OPTIMIZE of both engines give the
+programs, after 200 calls on a ledger, and after commits of others. MERGE, DELETE and OPTIMIZE of both engines give the
 same rows as the client's commits.
 
 Modules

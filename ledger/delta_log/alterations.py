@@ -1,14 +1,14 @@
-"""Alterations of a table by others: their names, the refusal of a table, and how to undo them.
+"""Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-A table is *altered* if it is not as its spec makes it (`replay.require_plain` has the rule). The client makes no direct
-commits to it. There are two cases:
+A table is *altered* if it differs from its spec (`replay.require_plain` has the rule). The client makes no direct
+commits to an altered table. Instead, one of two things happens:
 
-- The engine's own statements still read and write the table, which takes longer.
-- The table is refused: by `refusal_of` for delta-rs, by `SparkTables.refusal` for Spark. Verbs raise the refusal as
-  TableAltered, and `ledger doctor` shows it.
+- The engine's own statements read and write the table, which takes longer.
+- The engine refuses the table: `refusal_of` for delta-rs, `SparkTables.refusal` for Spark. Calls raise TableAltered,
+  and `ledger doctor` shows the refusal.
 
-tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` is wrong
-about it.
+tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` has the
+wrong features.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: The features of tables to which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: The property (in SQL) with the time for which TRUNCATE HISTORY demands versions without the dropped feature, by
-#: default a day. (Without TRUNCATE HISTORY, some features leave `checkpointProtection`, which delta-rs refuses, too.)
+#: The property (in SQL) for how long a feature must be out of use before DROP FEATURE ... TRUNCATE HISTORY drops it, by
+#: default a day. (A drop without TRUNCATE HISTORY may add the feature `checkpointProtection`, which delta-rs refuses.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
-#: By feature: the properties that switch it off, and the features that are dropped then.
+#: By feature: the properties that switch the feature off, and the features to drop afterwards.
 SWITCHED_OFF = {
     "deletionVectors": ("'delta.enableDeletionVectors'='false'", ["deletionVectors TRUNCATE HISTORY"]),
     "columnMapping": ("'delta.columnMapping.mode'='none'", ["columnMapping TRUNCATE HISTORY"]),
@@ -50,7 +50,7 @@ SWITCHED_OFF = {
 }
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
-#: Features, beside changeDataFeed, that Delta 4.4 cannot drop: their classes are no RemovableFeature.
+#: Features, apart from changeDataFeed, that Delta 4.4 cannot drop: their classes are no RemovableFeature.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),
@@ -59,40 +59,40 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: With this property a table forgets transactions after a time. A commit that is tried again could then land twice.
+#: With this property, Delta forgets the table's transactions after a time. A retried write could then commit twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: A further note about TRUNCATE HISTORY.
 TRUNCATES = (
-    " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
-    "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
+    " (if Delta refuses, a version of the last minute has the feature: run the statement again after a minute. It "
+    "removes older versions of the table, with the receipts that upkeep has not yet copied from them)"
 )
 #: The advice if nothing else undoes an alteration.
-OF_BEFORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
+RESTORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
-    f"{OF_BEFORE}, or make a new ledger and send it what the old one has: "
-    'Ledger.open(root, spark, engine="spark") reads this one where Spark knows the feature'
+    f"{RESTORE}, or make a new ledger and send it the messages of this ledger. "
+    'Ledger.open(root, spark, engine="spark") reads this ledger if Spark knows the feature'
 )
 
 
 def why_forgetful(properties: Mapping[str, str]) -> str | None:
-    """Return why a table with these properties (FORGETS) forgets who wrote to it; None: it does not."""
+    """Return why Delta forgets the transactions of a table with these properties; None: Delta keeps them."""
     if FORGETS not in properties:
         return None
     return (
-        f"it forgets who wrote to it after {properties[FORGETS]}, and rows could be written twice: "
+        f"Delta forgets its transactions after {properties[FORGETS]}, so a retry could write rows twice: "
         f"ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}')"
     )
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return a table's features beside PLAIN, delta.appendOnly if it is on, and FORGETS if it is set."""
+    """Return a table's features except PLAIN, delta.appendOnly if it is on, and FORGETS if it is set."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
     return [*names, *([FORGETS] if FORGETS in properties else [])]
 
 
 def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
-    """Return the Spark statements that undo alterations, as far as there are such statements."""
+    """Return Spark's statements that undo alterations. An alteration that none of them undoes has no statement."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(altered, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -116,19 +116,19 @@ def describe_undo(place: str, altered: Sequence[str]) -> str:
     undoing = undo_statements(place, altered)
     if undoing:
         later = TRUNCATES if any("TRUNCATE" in statement for statement in undoing) else ""
-        ways.append(f"Spark takes it back by: {'; '.join(undoing)}{later}")
+        ways.append(f"Undo it in Spark: {'; '.join(undoing)}{later}")
     permanent = [name for name in altered if name in PERMANENT]
     if permanent:
         ways.append(f"Delta cannot drop {', '.join(permanent)}: {NO_WAY_BACK}")
     for name in altered:
         if name not in (APPEND_ONLY, FORGETS) and name not in SWITCHED_OFF and name not in PERMANENT:
             drop = f"ALTER TABLE delta.`{place}` DROP FEATURE {name} TRUNCATE HISTORY"
-            ways.append(f"Spark takes it back by {drop}, where Delta can drop it; where not, {NO_WAY_BACK}")
+            ways.append(f"Undo it in Spark: {drop}. If Delta cannot drop it, {NO_WAY_BACK}")
     return ". ".join(ways)
 
 
 class TableRefusal(NamedTuple):
-    """The alterations of a table, or why it is refused (`what`), and what to do (`fix`).
+    """The alterations of a table, or why an engine refuses it (`what`), and what to do (`fix`).
 
     Neither text ends with a full stop. `what` begins in lower case and does not name the table's place.
     """
@@ -147,7 +147,7 @@ def describe_alterations(table: str, place: str, altered: Sequence[str]) -> Tabl
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
-    """Return the writer features of a loaded table that keep delta-rs from committing anything."""
+    """Return the writer features of a loaded table because of which delta-rs cannot even append rows."""
     return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 
@@ -161,10 +161,10 @@ def alterations_of(loaded: DeltaTable) -> list[str]:
 def refusal_of(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
-    """Return why the client does not read or write a table through delta-rs; None: it does.
+    """Return why the client refuses to read and write a table through delta-rs; None: it does not refuse.
 
-    `loaded` is the table as of the version in question. `columns` are those that the caller needs. `appends`: the
-    caller only reads and appends rows, so an append-only table, or one with an `odd_path`, is not refused.
+    `loaded` is the table as of some version. `columns` are the columns that the caller needs. `appends`: the caller
+    only reads and appends rows, so append-only tables and tables with an `odd_path` are not refused.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
@@ -175,7 +175,7 @@ def refusal_of(
     gone = [name for name in columns if name not in columns_there]
     if gone:
         what = f"somebody altered the table {table}: it has no column {', '.join(gone)} any more"
-        return TableRefusal(what, f"Give the column its name again, or {OF_BEFORE}")
+        return TableRefusal(what, f"Give the column its name again, or {RESTORE}")
     actions = pa.table(loaded.get_add_actions())
     paths = actions["path"].to_pylist() if actions.num_rows else []
     outside = next((path for path in paths if OUTSIDE.match(path)), None)
@@ -191,7 +191,7 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return, in words, what `alterations_of` a loaded table returns, and how to undo it; empty: nothing."""
+    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
     altered = alterations_of(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 
@@ -199,7 +199,7 @@ def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
 def refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
 ) -> TableRefusal | None:
-    """Return what `refusal_of` returns for a table's newest version; None also if the table cannot be read."""
+    """Return `refusal_of` a table's newest version; None also if the table cannot be read."""
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
         return refusal_of(table, place, loaded, columns)
@@ -208,7 +208,7 @@ def refusal_at(
 
 
 def alteration_at(table: str, place: str) -> TableRefusal | None:
-    """Return what `alterations_of` a local table returns; None: nothing, or delta-rs cannot read the table."""
+    """Describe the alterations of a local table; None: there are none, or delta-rs cannot read the table."""
     try:
         altered = alterations_of(DeltaTable(place))
     except (OSError, DeltaError):

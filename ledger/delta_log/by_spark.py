@@ -375,7 +375,7 @@ class SparkTables:
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # Spark removes old entries only after its own commits, when it makes a checkpoint. So ask it here.
+        # After a direct commit, Spark does not remove old entries of the log. So ask Delta to remove them now.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 

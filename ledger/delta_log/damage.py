@@ -52,7 +52,7 @@ from ledger.rules.location import recorded
 log = logging.getLogger("ledger.opening")
 #: An error names at most this many damaged files.
 MOST_NAMED = 3
-#: The size up to which a table's data files are read after a verb failed. `doctor --deep` and `repair` have no bound.
+#: The size up to which a table's data files are read after a call failed. `doctor --deep` and `repair` have no bound.
 DECODED_BYTES = 64 << 20
 #: If more than this many entries are unchecked, or none was checked yet, check only the entries after a checkpoint.
 MOST_BEFORE_CHECKPOINTS = 20
@@ -63,11 +63,11 @@ WITH_ENTRIES = (
     "delta-rs does not read past it. On an object store remove the file."
 )
 WITHOUT_ENTRIES = (
-    "Entries before it are gone, so that nothing else tells what is in the table: restore a backup (`ledger "
-    "restore-backup BACKUP ROOT --replace`)."
+    "Entries before it are gone, so nothing else shows what is in the table: restore a backup (`ledger restore-backup "
+    "BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder beside a ledger's tables for files that a repair or an opening moves out of them.
+#: The folder next to a ledger's tables for files that a repair or an opening moves out of them.
 LOST = "_ledger_lost"
 
 
@@ -75,7 +75,8 @@ class TableDamage(NamedTuple):
     """The damage of a table.
 
     Attributes:
-        entries: The faults, by version, of entries that the newest version needs.
+        version: The newest version.
+        entries: The faults, by version, of entries that it needs.
         checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
         is_recoverable: Whether the log has every entry after the newest intact checkpoint. Then nothing is lost if
@@ -113,9 +114,9 @@ class PastDamage(NamedTuple):
     """Damage of entries that a checkpoint sums up.
 
     Attributes:
-        entries: The faults of such entries, by version.
-        readable_from: The version of the first readable checkpoint at or after the last such entry; 0: there is none.
-            Versions from the first such entry to the one before this checkpoint may be lost.
+        entries: The faults of these entries, by version.
+        readable_from: The version of the first readable checkpoint at or after the last of these entries; 0: there is
+            none. Versions from the first of these entries to the version before this checkpoint may be lost.
     """
 
     entries: Mapping[int, str]
@@ -248,8 +249,8 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 def find_first_readable(location: str) -> int:
     """Return the first version of a table that can be read.
 
-    This is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the first
-    checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
+    The version is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the
+    first checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
     """
     if not recorded(location).is_local:
         return 0
@@ -262,7 +263,7 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Tell, without parsing its JSON, whether an entry looks whole. (None, an entry that is gone, does.)"""
+    """Return whether an entry looks whole, without parsing its JSON. A removed entry (None) counts as whole."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -277,10 +278,10 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that explains why an engine failed; None: none was found, or the table cannot be read.
+    """Return the damage that made an engine fail; None: no damage was found, or the table cannot be read.
 
-    A file can have the right size and be damaged inside. So if nothing else is damaged, and the table has at most
-    DECODED_BYTES, its data files are read.
+    A data file of the right size can be damaged inside. So if the table has no other damage, and at most DECODED_BYTES,
+    its data files are read.
     """
     try:
         damage = find_damage(location, storage_options).error(table)
@@ -297,7 +298,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint. On a local path each of them is checked once.
+    """The entries of a log after its last checkpoint. Each is checked once, and only on a local path.
 
     Both engines take an empty entry for a commit that changes nothing.
     """
@@ -344,9 +345,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a checkpoint whose end can be read, at most `version`. The one that `_last_checkpoint`
-    names comes first (if it is one file), then the newest one. If there is none, return the version before the first
-    entry."""
+    """Return the version of a checkpoint whose end can be read, at most `version`. The checkpoint that
+    `_last_checkpoint` names is tried first (if it is one file), then the newest. If there is none, return the version
+    before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
@@ -397,7 +398,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 
 
 def set_aside(place: Path, lost: Path, path: str) -> None:
-    """Move a file of a table, and the checksum that Hadoop keeps beside it, to the folder `lost`.
+    """Move a file of a table, and Hadoop's checksum of the file, to the folder `lost`.
 
     Spark would compare that checksum with the next file of that name. Raises FileNotFoundError if the file is gone.
     """
@@ -410,7 +411,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Tell whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
+    """Return whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
     checkpoint is empty."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())

@@ -47,7 +47,7 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often, at most, delta-rs or the client tries a commit that others were faster than.
+#: How often, at most, delta-rs or the client tries a commit while other writers are faster.
 REBASES = 100
 
 
@@ -217,7 +217,7 @@ class LoadedTables:
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Use the loaded tables no more: they may be of another log."""
+        """Forget the loaded tables: they may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -354,7 +354,7 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: The characters that delta-rs leaves as they are in a path, beside letters, digits and "-._~".
+#: The characters that delta-rs does not escape in a path, apart from letters, digits and "-._~".
 AS_IS = "/!$&'()+,;=@"
 
 

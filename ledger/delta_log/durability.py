@@ -8,13 +8,13 @@ rules.
    the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
 2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
    entry its name.
-3. *The name before the answer.* The folder of the log is synced before the verb answers. One sync covers all verbs that
-   share a commit.
+3. *The name before the answer.* The folder of the log is synced before the call returns. One sync covers all calls that
+share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has its rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each version
-   that this process has seen. This happens before the process commits to another table, and before it answers without a
-   commit. (A later commit to the same table makes both durable, because one folder has both names.)
+   another table has the work's rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each
+   version that this process has seen. This happens before the process commits to another table, and before it answers
+   without a commit. (A later commit to the same table makes both durable, because one folder has both names.)
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
 this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
@@ -145,7 +145,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one, except perhaps their names in the log: see rule 4.
+        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4.
 
         Args:
             version: The version that a commit is made on, or that a decision relied on.
@@ -174,8 +174,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. If this process did so before, this looks only at a file's
-        stamp."""
+        """Make durable all versions up to `version`. If this process did so before, look only at a file's stamp."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -196,7 +195,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in the place of this one.
+        """Forget what is durable if another log is in this log's place.
 
         The same happens if `_witness` was removed with old entries.
         """

@@ -62,7 +62,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises none.
+        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception.
         if type(error) is Exception:
             raise StorageFailed(place, message_of(error)) from error
         raise
@@ -93,7 +93,7 @@ def translate_storage_errors(
     is raised.
 
     Args:
-        kinds: The errors that the engine raises, beside OSError and Arrow's errors.
+        kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
         methods: The names of the methods. The first text among a call's positional arguments is the name of a table.
         also: Further methods.
         default: The table of a call that names none; None: the first of `self.locations`.

@@ -18,9 +18,9 @@ from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
-#: By their name in delta-rs's listing: the name of statistics in a line of the log.
+#: The names of statistics in the log, by their names in delta-rs's listing.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
-#: The columns of delta-rs's listing that are about no column of the table, by the sources of facts.
+#: The columns of delta-rs's listing with the sources of facts that are about no column of the table.
 _LISTED = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -55,7 +55,7 @@ class FileStatistics:
         if added:
             files = pa.concat_tables([files, pa.Table.from_pylist(list(added), files.schema)])
             files = files.combine_chunks() if files[_PATH.name].num_chunks > self.MOST_PIECES else files
-            # Assign both at once: threads share this object.
+            # Assign both parts at once: threads share this object.
             self._parts = files, ()
         return files
 

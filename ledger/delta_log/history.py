@@ -1,4 +1,4 @@
-"""Entries of a table's log: parsing, damage, identity, and the history of commits.
+"""The log of a table: how to read its entries, find damage, notice a replaced log, and list the commits.
 
 **An entry** is a file of JSON lines. Most writers make it appear whole: they link a finished file, rename one, or put
 it in one request. Then an entry that is empty or torn is not a commit in progress. Either a power cut came
@@ -61,7 +61,7 @@ PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
 def is_gap(error: BaseException) -> bool:
-    """Tell whether an engine's error says that the versions it saw have a gap."""
+    """Return whether an engine's error says that the versions it saw have a gap."""
     return any(gap in str(error) for gap in GAPS)
 
 
@@ -79,9 +79,9 @@ def retry_while_gap(read: Callable[[], Read]) -> Read:
 
 #: The advice about a damaged log.
 REPAIR = (
-    "A power cut does this to a ledger that was written without sync, and so does a copy that was cut short. Restore a "
-    "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
-    "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
+    "Likely causes: a power cut while the ledger was written without sync, or a copy that was cut short. Restore a "
+    "backup (`ledger restore-backup BACKUP ROOT --replace`). Or stop all that uses the ledger, and run `ledger repair "
+    "ROOT`: it cuts the ledger back to its last whole version, or cuts off the past that a checkpoint sums up"
 )
 #: The most versions missing in a listing that are looked up by name.
 MOST_MISSING = 1_000
@@ -89,7 +89,7 @@ MISSING = "is missing"
 #: The flaw of an entry of the ledger's own tables that is otherwise whole.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
-#: A part of a checkpoint of several files: its version, its number from 1 on, and the number of parts.
+#: A part of a checkpoint of several files: its version, its number (the first is 1), and the number of parts.
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 
@@ -207,10 +207,10 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from `first` to `newest` that have no entry. `versions` are those that a listing shows.
+    """Return the versions from `first` to `newest` without an entry. `versions` are the versions of a listing.
 
-    A listing may miss entries that come while it is made. So the first MOST_MISSING versions that it lacks are looked
-    up by name, and only these can be in the result.
+    A listing may lack entries that were committed meanwhile. So the first MOST_MISSING versions that it lacks are
+    looked up by name, and only these can be in the result.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -222,9 +222,9 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing.
 
-    Missing versions before the first entry that the table has to keep do not count: a removal of old entries leaves
-    such gaps. `versions` are those that a listing shows. `begins` is the version at which the log begins. `kept_for`
-    returns how many seconds the table keeps its log.
+    Versions before the first entry that the table has to keep do not count: a removal of old entries leaves gaps there.
+    `versions` are the versions of a listing. `begins` is the version at which the log begins. `kept_for` returns how
+    many seconds the table keeps its log.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -234,8 +234,8 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often tables of one ledger were found to be replaced. `current` is the count. Threads share the
-    object."""
+    """Counts how often a process found that tables of a ledger were replaced. `current` is the count. Threads may share
+    the object."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -260,7 +260,7 @@ class LogEntry:
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` was taken before that was read."""
+    """Return the identity of the entry with this content. A `stamp` was taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 

@@ -1,11 +1,11 @@
 """Joins of a table's small files, as the client's own commits.
 
 The client makes such a commit only while the table still has all the files that the commit removes. The OPTIMIZE of
-delta-rs has no such check: it lands beside other commits that removed the same files. Then every row of these files
-exists twice (measured with 1.6.6, for OPTIMIZE beside OPTIMIZE and beside this module).
+delta-rs has no such check: it also commits after others removed the same files. Then every row of these files exists
+twice (measured with 1.6.6: two OPTIMIZE at once, and one while this module joins).
 
-An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share one. A
-join also repairs the rows of its files that do.
+An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share an
+ordinal. A join also repairs rows of its files that share one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MOST_OVERLAPPING = 16
 
 #: The log message about rows that had the ordinal of another row.
 MOVED = (
-    "%d rows of %s in %s had the places of other rows, as two processes gave out the same ones (a fork under "
-    "an earlier release). None is lost: they are in %s now, and have other ids than their senders were told"
+    "%d rows of %s in %s had the places of other rows, because two processes gave out the same places (a fork under "
+    "an earlier release). None is lost: these rows are in %s now, and have other ids than their senders got"
 )
 
 

@@ -54,7 +54,7 @@ COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Tell whether a table is on a local path, and `commit_files` meets all demands of the table."""
+    """Return whether a table is on a local path, and `commit_files` meets all demands of the table."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -209,7 +209,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         for file in log.iterdir():
             if file.name not in before and f"{LOG}/{file.name}" != LAST_CHECKPOINT:
                 held.replace(file.name, file.read_bytes())
-        # Write this file last: it tells readers that the checkpoint's files exist.
+        # Write this file last: readers take it as the sign that the checkpoint's files exist.
         held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 
@@ -327,7 +327,7 @@ def commit_on_copy(
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
-    """Return the values of some columns of the partition of an added or removed file; None for other actions."""
+    """Return an added or removed file's partition values for some columns; None for other actions."""
     fields = action.get("add") or action.get("remove")
     return None if fields is None else tuple((fields.get("partitionValues") or {}).get(name) for name in columns)
 
@@ -354,7 +354,7 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """If a checkpoint is due, make it. With `cleans_log`, also remove old entries, if the table's properties allow
+    """Make a checkpoint if one is due. With `cleans_log`, also remove old entries, if the table's properties allow
     this. Log errors of the storage instead of raising them: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")

@@ -14,8 +14,8 @@ partitions still have the same files. Names of files are never used twice, so th
 partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, a statement
 of the engine makes edits of such a partition.
 
-An *altered* table is not as its spec makes it (`replay.Altered`): the client makes no direct commits to it. `replay`
-explains *applications*, `history` *generations*, and `file_facts` the facts of files.
+An *altered* table differs from its spec (`replay.Altered`): the client makes no direct commits to it. `replay` explains
+*applications*, `history` *generations*, and `file_facts` the facts of files.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RemovedFile(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """What a commit adds, removes and carries, and its metadata.
+    """A commit to make: the files that it adds and removes, its transactions, and its metadata.
 
     `is_change`: the commit changes rows, and not only files. `with_statistics`: the log gets each new file's smallest
     and greatest value of the columns `TableSpec.statistics`.
@@ -91,18 +91,18 @@ class NewCommit(NamedTuple):
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each of `transactions` must be the next one of its application. Those in `beside` are not checked.
+    #: Each transaction must be the next one of its application. `beside` has transactions that are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
-    #: Returns further metadata. On a local path it is called after the files were written, elsewhere at the same time.
+    #: Returns further metadata. On a local path it is called after the files were written, elsewhere during the writes.
     late: Callable[[], Mapping[str, Any]] = nothing_late
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. To look up a content raises Conflict: the client cannot write such
-    a file again."""
+    """The paths of files that an engine has written. A look-up of a content raises Conflict: the client cannot write
+    such a file again."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -219,7 +219,7 @@ class LogWriter:
         files, late = self._write_with_late_metadata(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # Take the time as late as possible: from then on, removed files are kept for readers of older versions.
+        # Take the time as late as possible: after it, removed files are kept for readers of older versions.
         actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -236,8 +236,8 @@ class LogWriter:
     ) -> int:
         """Commit actions that name the `written` files, and return the version.
 
-        Raises Conflict if one of the `transactions` may not be committed next: if `on` is given, only from the second
-        try on. The other arguments and errors are those of `commit`.
+        Raises Conflict if one of the `transactions` may not be committed next. (If `on` is given, the first try does
+        not check this.) The other arguments and errors are those of `commit`.
         """
         for _ in range(REBASES):
             if on is None:
@@ -311,7 +311,7 @@ class LogWriter:
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """If the files' writing began more than LISTED_AFTER seconds ago, write files again that are gone. Raises
+        """Write files again that are gone, if the files' writing began more than LISTED_AFTER seconds ago. Raises
         Conflict for a file that an engine wrote.
 
         Spark's VACUUM removes old files that no commit names yet.
@@ -350,7 +350,7 @@ class LogWriter:
             # The commit may have landed, and others may have removed its files since.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
-        # If the version before came back until now, others may have read this commit: restore it.
+        # If the version before is back by now, others may have read this commit: restore the commit.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
@@ -359,7 +359,7 @@ class LogWriter:
     def guarding(self) -> Iterator[None]:
         """Return a context for one commit that the engine makes by itself.
 
-        Raises LogReplaced if the log after the commit is another one. The log of an altered table is not compared.
+        Raises LogReplaced if another log is in place after the commit. The log of an altered table is not compared.
         """
         before = self.followed.newest()
         yield
@@ -630,7 +630,7 @@ class DirectTable:
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether every named partition is touched (None: the names are not known). Then `merge` looks only for
+    """Return whether every named partition is touched (None: the names are not known). Then `merge` looks only for
     commits to touched partitions."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 

@@ -32,7 +32,7 @@ DAY = 86_400
 
 
 def is_due(stored: Storage, version: int) -> bool:
-    """Tell whether a checkpoint is due. The caller has checked the table's checkpoint interval."""
+    """Return whether a checkpoint is due. The caller has checked the table's checkpoint interval."""
     content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True
@@ -100,7 +100,7 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a path is that of a file of rows, in a partition or a staged folder."""
+    """Return whether a path is that of a file of rows, in a partition or a staged folder."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders
@@ -108,7 +108,7 @@ def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> 
 
 
 def _is_published(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Tell whether a file's staged folder is published, by the loaded table. A file outside of such folders counts as
+    """Return whether a file's staged folder is published, by the loaded table. A file outside of such folders counts as
     published."""
     folder = None if staged is None else staged.folder_of(path)
     if staged is None or folder is None:

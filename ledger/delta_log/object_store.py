@@ -120,7 +120,7 @@ class ObjectStore:
                 return None
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file exists."""
+        """Return whether a file exists."""
         with self._naming_errors():
             try:
                 obstore.head(self._store, path)
@@ -227,7 +227,7 @@ class ObjectStore:
         """Return the name of obstore's class, the place, and the options with which another process opens this store.
 
         AWS's keys in this process's environment are among the options. Returns None if the credentials come through
-        boto3: another process may find others.
+        boto3: another process may find other credentials.
         """
         if self._store.credential_provider is not None:
             return None

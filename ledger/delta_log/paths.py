@@ -24,7 +24,7 @@ STATISTICS = "statistics"
 #: The reasons in words.
 REASONS = {
     SETTING: "the user asks for statements",
-    ALTERED: "the table is not as its spec makes it",
+    ALTERED: "the table differs from its spec",
     LARGE: "it would write many rows anew, and a statement leaves alone the files that it does not change",
     WIDER: "it relies on partitions that it does not change",
     STATISTICS: "the engine collects the table's statistics",

@@ -76,8 +76,8 @@ def nothing_late() -> Mapping[str, Any]:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is by the writer's clock (through Spark: the time of the entry's file), in milliseconds. `path` tells
-    how a MERGE was made: directly or by a statement (see `paths`). `path` is empty for other commits.
+    `timestamp` is by the writer's clock (through Spark: the time of the entry's file), in milliseconds. `path` says how
+    a MERGE was made: directly or by a statement (see `paths`). It is empty for other commits.
     """
 
     version: int
@@ -127,7 +127,7 @@ class DeltaTables(Protocol):
     # --- a table as a whole
 
     def exists(self, table: str) -> bool:
-        """Tell whether the table exists."""
+        """Return whether the table exists."""
 
     def create(self, table: str) -> None:
         """Make the table by its spec, if it does not exist. Of several calls at once, one makes the table."""
@@ -199,7 +199,7 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Tell whether the client is known to commit rows directly. The call makes no request."""
+        """Return whether the client is known to commit rows directly. The call makes no request."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
         """Return why only statements of the engine commit rows to a table's newest version; None: the client does.
@@ -250,7 +250,7 @@ class DeltaTables(Protocol):
         newer one in memory.
 
         Each of the `transactions` (application id, version) must be the first one of its application, or have the
-        application's last version plus one. Otherwise Conflict is raised. The transactions `beside` them are committed
+        application's last version plus one. Otherwise Conflict is raised. The transactions in `beside` are committed
         without this check.
 
         `still_valid` gets the files (`replay.Files`) of the version that the commit follows, and raises if the commit

@@ -119,8 +119,8 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    The dataset of delta-rs takes 0.7 ms a file. It is used only if the table needs a later reader version than READER,
-    or a path needs escapes.
+    The dataset of delta-rs takes 0.7 ms a file. That dataset is used only if the table needs a later reader version
+    than READER, or a path needs escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions

@@ -182,7 +182,7 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is altered: it is not as its spec makes it. The message names its alterations."""
+    """A table is altered: it differs from its spec. The message names its alterations."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class LogFollower:
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Check the seen version after the next one was read: this proves that the next one follows the seen one.
+            # Check the seen version only after the next one was read: then the next version follows the seen version.
             still_seen = self._still_there(seen)
             if still_seen is None:
                 listing = self._seen is seen
@@ -310,9 +310,9 @@ class LogFollower:
         return seen.files
 
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
-        """Tell whether a log (by default the table's) still has the entry of a version that was read.
+        """Return whether a log (by default the table's) still has the entry of a version that was read.
 
-        If the identity of that entry is not known, tell whether the log has an entry of this version.
+        If the identity of that entry is not known, return whether the log has an entry of this version.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -332,8 +332,8 @@ class LogFollower:
         has followed the log meanwhile, do nothing."""
         seen = self._seen
         if seen.files is before:
-            # Keep no stamp: another file may be in place of this one by now. If the client does not understand an
-            # engine's actions, the next caller gets a replay.
+            # Keep no stamp: another file may have the name by now. If the client does not understand an engine's
+            # actions, the next caller gets a replay.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -346,8 +346,8 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. This is not checked if the storage
-        has no stamps, or the version's entry is not known."""
+        """Return what was seen, if its version still exists unchanged; else None. The version is not checked if the
+        storage has no stamps, or the version's entry is not known."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -362,7 +362,7 @@ class LogFollower:
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Have the log listed for the next caller, because what was seen may be of another log."""
+        """Let the next caller list the log, because what was seen may be of another log."""
         seen = self._seen
         self._remember(seen, replace(seen, listed_at=-math.inf))
 
@@ -416,8 +416,8 @@ class LogFollower:
         )
         if before is not None and before.generation == generation and not self._continues(before, files_listed):
             log.warning(
-                "%s: the log is another one than this process had read, up to version %d: the table was removed and "
-                "made anew, or replaced by a backup. This process loads the ledger anew",
+                "%s: the log that this process had read, up to version %d, was replaced: the table was removed and "
+                "made anew, or a backup took its place. This process loads the ledger anew",
                 self._table.name,
                 before.version,
             )
@@ -436,7 +436,7 @@ class LogFollower:
             )
 
     def _continues(self, before: Files, listed: Files) -> bool:
-        """Tell whether the listed log is the one that had the files `before`."""
+        """Return whether the listed log is the one that had the files `before`."""
         if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.
@@ -492,9 +492,10 @@ def require_plain(
     demanding: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered if a table is not as its spec makes it.
+    """Raise Altered if a table differs from its spec.
 
-    Such a table has another protocol or other columns, a demand on its rows, or a property that `alterations` names.
+    An altered table has another protocol or other columns, a demand on its rows, or a property that `alterations`
+    names.
 
     `protocol` has the versions of readers and writers that the table asks for, and `features` has its features, if its
     protocol names them. `demanding` has the names of the constraints, and of columns with metadata or further demands

@@ -36,7 +36,7 @@ _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a number from 0 on for each of `length` rows with these columns. Equal rows share a number.
+    """Return a number (0 or more) for each of `length` rows with these columns. Equal rows share a number.
 
     Returns also the index of one row for each number.
     """
@@ -86,9 +86,9 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
 
 
 def _comparable(column: pa.ChunkedArray) -> np.ndarray:
-    """Return numbers that are equal where a column's values are."""
+    """Return a number for each value of a column. Equal values have equal numbers."""
     if pa.types.is_timestamp(column.type):
-        # No instant of the ledger is before 1970, so -1 stands for null alone.
+        # No instant of the ledger is before 1970, so -1 means null alone.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
         return instants
     encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
@@ -113,7 +113,7 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     """Raise Conflict if an edit does not find the table as it supposes.
 
     An edit supposes that a row to insert does not exist. A row to update or delete must exist with the expected
-    revision (null: any revision). It also supposes that its partition was read.
+    revision (null: any revision). An edit also supposes that its partition was read.
 
     Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
     if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit

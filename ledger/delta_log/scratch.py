@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 PREFIX = "ledger-commit-"
 #: The age of a folder, in seconds, after which its process counts as dead.
 ABANDONED = 86_400
-#: The content of a probe: more than a file system stores beside a name.
+#: The content of a probe: more than a file system stores with a name.
 PROBE = b"0" * 65_536
 _swept: set[str] = set()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # A verb must decide on all rows, or fail.
+    # A read must return all rows, or fail.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -47,7 +47,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Tell whether this process can call the JVM of a session. (Not with Spark Connect.)"""
+    """Return whether this process can call the JVM of a session. (Not with Spark Connect.)"""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)

@@ -76,7 +76,7 @@ class PartitionFilter(Protocol):
         """Return the filter as a SQL predicate on columns of `alias`."""
 
     def covers(self, *values: Any) -> bool:
-        """Tell whether the filter names a whole partition, given by its columns' values or their texts."""
+        """Return whether the filter names a whole partition, given by its columns' values or their texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
         """Return the partitions one by one, if the filter names values for each of these columns; else None."""
@@ -102,8 +102,8 @@ class Ordinals(NamedTuple):
     An ordinal is a number that no two rows of a partition may share.
 
     When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
-    equal to it are dropped. Other rows with this ordinal move to another partition, and get ordinals from 0 on there.
-    `new_partition` returns that partition's values for the values of the old one.
+    equal to it are dropped. Other rows with this ordinal move to another partition, and get new ordinals there, which
+    begin at 0. `new_partition` returns that partition's values for the values of the old one.
     """
 
     column: str

@@ -41,7 +41,7 @@ Stamp = tuple[int, ...]
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles (of files) or one FileRows (of rows) keeps in memory.
 KEPT = 64 << 20
-#: The memory that an Arrow table of few rows takes beside its rows, in bytes (measured).
+#: The memory that an Arrow table of few rows takes apart from its rows, in bytes (measured).
 TABLE_OVERHEAD = 20_000
 #: The most requests for single files that one call makes at the same time.
 AT_ONCE = 8
@@ -66,7 +66,7 @@ class LogEntries(Protocol):
     """The entries of a table's log, by their paths below the table. The methods raise what the storage raises."""
 
     def has(self, path: str) -> bool:
-        """Tell whether a file exists."""
+        """Return whether a file exists."""
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None: there is none."""
@@ -114,7 +114,7 @@ class Storage(LogEntries, Protocol):
         """Make files that others wrote survive a power cut, on a local path if writes are synced. Else do nothing."""
 
     def make_durable(self, version: int) -> None:
-        """Make all versions up to this one survive a power cut, where `sync` has an effect."""
+        """Make all versions up to `version` survive a power cut, where `sync` has an effect."""
 
     def sync_checkpoints(self) -> None:
         """Make the log's checkpoints, whoever wrote them, survive a power cut, where `sync` has an effect."""

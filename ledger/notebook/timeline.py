@@ -84,8 +84,8 @@ class Timeline:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
         No commit is made when a deadline passes. With `now`, all messages whose deadline has passed by then count as
-        stored again. Without `now`, only those do that somebody received again, and hidden ones whose deadline is not
-        after the last event.
+        stored again. Without `now`, only those count that somebody received again, and hidden ones whose deadline is
+        not after the last event.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:

@@ -39,7 +39,7 @@ def of_queue(access: Access, last: float | None) -> Any:
     record, now, store = access.record(), access.clock() / 1_000, access.store
     engine = getattr(store, "engine", None)
     if engine is None:
-        raise LedgerError("plot needs a ledger on Delta tables; this one is in memory and has no history")
+        raise LedgerError("plot needs a ledger on Delta tables; this ledger is in memory and has no history")
     events = history(engine, record.id)
     files = engine.files()[1].select(["queue", "first_sent_at", "messages"]).to_pylist()
     sent = [(file["first_sent_at"] / 1_000, file["messages"]) for file in files if file["queue"] == record.id]

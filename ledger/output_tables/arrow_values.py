@@ -50,12 +50,12 @@ def inside(step: str) -> Iterator[None]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is a plain list type."""
+    """Return whether a type is a plain list type."""
     return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether a type is plain, with all types inside it."""
+    """Return whether a type is plain, with all types inside it."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -75,7 +75,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is a decimal of 32 or 64 bits, which many functions of Arrow do not know."""
+    """Return whether a type is a decimal of 32 or 64 bits, which many functions of Arrow do not know."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -230,7 +230,7 @@ def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = No
     if name == "arrow.fixed_shape_tensor" and kind is not None and len(kind.shape) == 1:
         return plain(storage)
     fix = FIXES.get(name, f"Cast it to its storage, {storage.type}, or to string.")
-    raise NotPlain(f"It is of the extension type {name or kind}, of which nobody can tell how to store it", fix)
+    raise NotPlain(f"It is of the extension type {name or kind}, which the ledger does not know how to store", fix)
 
 
 def _numbers_of_runs(array: pa.RunEndEncodedArray) -> pa.Array:
@@ -249,8 +249,8 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
     """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
 
-    Arrow drops the time of day of instants that follow a date, and makes bytes of texts beside bytes. Arrow also drops
-    the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
+    Arrow drops the time of day of instants that follow a date, and makes bytes of texts that are mixed with bytes.
+    Arrow also drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
     """
     if not _may_change(kind):
         return None

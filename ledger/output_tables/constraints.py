@@ -25,7 +25,7 @@ REFUSED = "failed validation check"
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
 #: Prefixes of keys in the metadata of columns that Delta computes. Rows need not have these columns.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
-#: The column of row numbers beside the rows, during the search.
+#: The column of row numbers that is added to the rows during the search.
 ROW = "ledger_row_number"
 
 

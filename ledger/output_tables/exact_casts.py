@@ -253,7 +253,7 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the decimals that doubles stand for (`rules.column_types`).
+    """Return the decimals that doubles mean (`rules.column_types`).
 
     Raises what Arrow raises if the type `to` has too few digits.
     """
@@ -268,7 +268,7 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
-    """Tell for each whole number whether it differs from the float at the same place."""
+    """Return, for each whole number, whether it differs from the float at the same place."""
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))

@@ -134,7 +134,7 @@ def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
 
 
 def _has_nan_or_infinity(rows: pa.Table) -> bool:
-    """Tell whether there is a NaN or an infinity in a column, or inside a struct."""
+    """Return whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
 

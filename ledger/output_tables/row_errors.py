@@ -92,9 +92,9 @@ class RowError(NamedTuple):
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Tell whether both errors are of one kind and place, or both are of the surroundings.
+        """Return whether both errors are of one kind and place, or both are of the surroundings.
 
-        The values that their messages name do not count.
+        The values in the errors' messages do not count.
         """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
@@ -107,19 +107,19 @@ class RowError(NamedTuple):
 
 
 def row_error_of(text: str) -> RowError:
-    """Return the error from which a reason was made (`RowError.text`), as far as the text tells it."""
+    """Return the error from which a reason was made (`RowError.text`), as far as the text shows it."""
     parts = _REASON.fullmatch(text)
     return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Tell whether an error means that a write lost a race with other writers of its table: a retry may succeed."""
+    """Return whether an error means that a write lost a race with other writers of its table: a retry may succeed."""
     first = _first(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
 
 def is_of_function(error: BaseException) -> bool:
-    """Tell whether an error may come from the function or its rows, so that other rows may succeed.
+    """Return whether an error may come from the function or its rows, so that other rows may succeed.
 
     False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an exception
     that is no `Exception`. False also if the process is told to end, the JVM has ended, or somebody cancelled the Spark

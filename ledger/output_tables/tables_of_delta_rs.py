@@ -59,7 +59,7 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
     """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
 
-    A write to such a table would stay in doubt. delta-rs could commit no fence, or the table could not tell whether the
+    A write to such a table would stay in doubt: delta-rs could commit no fence, or the table could not show whether the
     write was committed.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):
@@ -304,7 +304,7 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Tell whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
+    """Return whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
 
     Then delta-rs has to add the columns in a separate commit.
     """
@@ -330,7 +330,7 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
 
 
 def _has_long_decimal(kind: pa.DataType) -> bool:
-    """Tell whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
+    """Return whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
     if pa.types.is_struct(kind):
         return any(_has_long_decimal(kind.field(number).type) for number in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)

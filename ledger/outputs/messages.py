@@ -99,7 +99,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
         raise InvalidParameterValue(
             "failed",
             "a DataFrame",
-            "The rows carry no message ids, and are computed apart from it: nobody can tell whether both agree",
+            "The rows have no message ids and are computed separately, so nothing shows whether they agree with it",
             "Give the rows a column message_id, or name a column of theirs that says which failed.",
         )
     for column, about in carried:

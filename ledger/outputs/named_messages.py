@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: The kinds of values in a column that names messages.
 ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
-#: The name of a column of our own beside the user's columns: the parts of the values.
+#: The name of a column that we add to the user's: the parts of the values.
 _PARTS = "ledger_parts_of_the_handle"
 
 

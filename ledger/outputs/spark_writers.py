@@ -70,7 +70,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """If there is a column of failures, compute the rows once for the block, and take out the failed rows."""
+        """Compute the rows once for the block, and take out the failed rows, if there is a column of failures."""
         if self._failed is None:
             yield
             return

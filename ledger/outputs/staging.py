@@ -105,7 +105,7 @@ class StagedRows:
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
     def is_too_old(self, now: int) -> bool:
-        """Tell whether the write began more than two days ago: a VACUUM may soon remove its files."""
+        """Return whether the write began more than two days ago: a VACUUM may soon remove its files."""
         return staging.is_abandoned(self._name, now)
 
     def settle(self) -> None:

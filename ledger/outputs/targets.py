@@ -103,7 +103,7 @@ def empty_writer(
                 nothing.save(for_spark(place.text))
     made = place or _place_in_catalog(str(table), spark)
     if made is None:
-        raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
+        raise OutputNotWritten(table, "it was made, and Spark's catalog no longer has it")
     if properties:
         with not_written(table):
             assignments = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
@@ -179,7 +179,7 @@ def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, need
 
 
 def is_about_columns(failure: Exception) -> bool:
-    """Tell whether a write failed because of the table's columns, as far as the error of Spark or delta-rs says."""
+    """Return whether a write failed because of the table's columns, as far as the error of Spark or delta-rs says."""
     return any(part in f"{type(failure).__name__}: {failure}" for part in OTHER_COLUMNS)
 
 
@@ -208,7 +208,7 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
         raise
     except Exception as error:
         raise InvalidParameterValue(
-            "table", table, f"Spark's catalog cannot tell where it lies ({reason(error)})"
+            "table", table, f"Spark's catalog does not say where it is ({reason(error)})"
         ) from error
     if detail.format != "delta":
         raise InvalidParameterValue(

@@ -215,14 +215,14 @@ def _write(
                 raise writer.error_of(location, failure) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
-                "another call of write took the place of this one, and nothing of this write is in the table. Receive "
+                "another call of write took this call's place, and nothing of this write is in the table. Receive "
                 "again; keep a claim with a longer timeout or a heartbeat"
             )
     return outputs.finish(record, runs, identifier, clock, beside)
 
 
 class _OutcomeUnknown(Exception):
-    """The write raised no error, but the writer cannot tell whether the rows are in the table."""
+    """The write raised no error, but the writer does not know whether the rows are in the table."""
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:

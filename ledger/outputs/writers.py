@@ -106,7 +106,7 @@ class Writer(Protocol):
         """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
         Earlier commits may change the table's columns. Returns True if the rows are certain to be in the table, and
-        False if only the table can tell.
+        False if only the table can show that.
         """
 
     def ended(self, *, written: bool) -> None:
@@ -148,7 +148,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
             raise InvalidParameterValue("schema", field.name, bound, "Give a scale of 0 or more.")
     for column in declared["fields"]:
         for path in paths_without_type(column["name"], column["type"]):
-            fix = "Give its type, or leave it out until rows tell it."
+            fix = "Give its type, or leave the column out until rows show its type."
             raise InvalidParameterValue("schema", path, "Its type has nulls alone, or nothing, inside", fix)
     return ColumnsAsked(declared=declared)
 

@@ -1,4 +1,4 @@
-"""The quota on messages in flight (Q2, Q3), and the bounds on stored messages and their bytes."""
+"""The quota on messages in flight (Q2 and Q3 of docs/reference/rules.md), and the bounds on stored messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING_SENT = "Nothing was sent. "
 def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
     """Return how many messages a receive may get: `requested`, or fewer if the quota leaves fewer. None means all.
 
-    Raises OverLimit if the quota of a standard queue leaves none. S1: "If you reach this limit, Amazon SQS returns the
+    Raises OverLimit if the quota of a standard queue leaves none. SQS: "If you reach this limit, Amazon SQS returns the
     OverLimit error message". If the quota of a FIFO queue leaves none, return 0: "Amazon SQS returns no error
     messages".
     """

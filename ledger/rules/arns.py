@@ -42,7 +42,8 @@ def queue_of(arn: object) -> str | None:
 def not_ours(arn: object, account: Account) -> str | None:
     """Return why an ARN cannot name a queue of this ledger, in SQS's words. Return None if it may name one.
 
-    A queue in another region or account is another queue, except for FORMER. Also return None for what is no ARN.
+    A queue in another region or account is another queue, except for FORMER. Return None also for a text that is no
+    ARN.
     """
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (

@@ -1,4 +1,4 @@
-"""Attempt ids: a send or receive that is repeated under the same id is the same call (F3).
+"""Attempt ids: a send or receive that is repeated under the same id is the same call (F3 of docs/reference/rules.md).
 
 A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
 silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
@@ -19,7 +19,7 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: The parts of an id that tell an Airflow task from tasks of other runs and DAGs, and from its other mapped tasks.
+#: Airflow's template for an id that differs between DAGs, runs, tasks and mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
@@ -39,7 +39,7 @@ ALONE = Share(0, 1)
 
 
 class Attempt(NamedTuple):
-    """A send under an attempt id: the id of its queue, and a number that stands for its content."""
+    """A send under an attempt id: the id of its queue, and a number for its content."""
 
     attempt_id: str
     queue: str
@@ -130,7 +130,7 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """Return a number that stands for a list of messages, in their order, sent to a queue.
+    """Return a number for a list of messages, in their order, sent to a queue.
 
     Bodies, attributes, groups and trace headers count. Delays do not: the queue's default may change before a retry.
     """

@@ -11,7 +11,7 @@ from ledger.rules import limits
 class WholeNumber:
     """An attribute that is a number from `least` to `most`.
 
-    On a queue with Limits=UNBOUNDED, `lifted` replaces `most`, if it is given.
+    On a queue with Limits=UNBOUNDED, `lifted` replaces `most`, unless `lifted` is None.
     """
 
     default: int
@@ -67,25 +67,25 @@ SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
 }
 #: Our own attributes, which SQS does not know.
 OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
-    # How long one receipt may hold a message, in all: V7's ceiling and V1's bound.
+    # For how many seconds at most one receipt may hold a message, extensions included. It is also the longest
+    # visibility timeout.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V8, V9: "fenced" gives the documented errors, "recorded" the recorded behaviour of standard queues. "recorded"
-    # accepts late changes, and changes through a receipt that a later receive replaced. On FIFO queues the attribute
-    # has no effect.
+    # "fenced" refuses changes through a receipt that a later receive replaced, as SQS documents. "recorded" accepts
+    # these changes, and late changes, as SQS was recorded to do. On FIFO queues the attribute has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes, and no changes through replaced receipts. A call that sets Receipts and not
-    # this attribute sets it, too: see `attributes._set_late_change`.
+    # "accept" accepts late changes, but not through replaced receipts. A call that sets only Receipts also sets
+    # LateChange: see `attributes._set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
-    # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
+    # UNBOUNDED keeps SQS's semantics without most of its bounds: see `limits.Limits`.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have (0: no bound). Deleted, expired and moved messages do not count. The store
-    # refuses a send that would pass the bound.
+    # How many messages the queue may have (0: no bound), without deleted, expired and moved ones. The store refuses a
+    # send that would exceed this number.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
-    # How many bytes of the data files the queue's messages may take (0: no bound), as the log of the table has them:
-    # compressed. The same messages count as for MaximumMessages.
+    # How many bytes the queue's messages may take in data files, compressed (0: no bound). The same messages count as
+    # for MaximumMessages.
     "MaximumStoredBytes": WholeNumber(0, 0, limits.MAXIMUM_STORED_BYTES),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
@@ -98,10 +98,9 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: Recorded: SQS refuses these attributes for standard queues with a sentence of their own.
+#: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `attributes.complete`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: The attributes that cannot change after a queue is made, with the bound in the error. The sentence about FifoQueue is
-#: recorded.
+#: The attributes that cannot change after a queue is made, each with its error's bound. FifoQueue's bound is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

@@ -1,6 +1,6 @@
 """Checks of queue names, queue attributes and tags.
 
-The values of attributes are text, as in SQS.
+The values of attributes are text, as in SQS. Q7, V8 and V9 are rules of docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def not_understood(attributes: Mapping[str, str]) -> str | None:
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:
-    """Tell whether a queue with these attributes is a FIFO queue."""
+    """Return whether a queue with these attributes is a FIFO queue."""
     return attributes.get("FifoQueue") == "true"
 
 
@@ -209,12 +209,12 @@ def queue_name_of(queue_id: str) -> str:
 
 
 def retention_period(attributes: Mapping[str, str]) -> int:
-    """Q7: return for how many milliseconds a queue keeps a message."""
+    """Return for how many milliseconds a queue keeps a message (Q7)."""
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 
 def receipts_of(attributes: Mapping[str, str]) -> Receipts:
-    """V8, V9: return through which receipts a queue with these attributes accepts changes."""
+    """Return through which receipts a queue with these attributes accepts changes (V8, V9)."""
     if attributes["Receipts"] == "recorded":
         return Receipts.RECORDED
     return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED

@@ -21,8 +21,7 @@ type of a column:
 | void          | all                             |                                                  |
 
 A type always fits into itself. Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53
-stands for the decimal that is written for it (9.99, and not its fifty digits). Any other double stands for its exact
-whole number.
+means the decimal of its shortest text (9.99, and not its fifty digits). Any other double means its exact whole number.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = ("float", "double")
 #: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: From this double on, every double is a whole number, and its shortest text may stand for another whole number.
+#: A double of this size or more is a whole number, and its shortest text may be a different whole number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.
@@ -206,7 +205,7 @@ def field_named_twice(kind: Any, path: str = "") -> str | None:
 
 
 def has_local_time_in_map(kind: Any) -> bool:
-    """Tell whether there is a timestamp_ntz inside a map.
+    """Return whether there is a timestamp_ntz inside a map.
 
     delta-rs makes no table with such a column: it does not see that the table needs the feature timestampNtz.
     """

@@ -49,7 +49,7 @@ class CopyProgress(NamedTuple):
     def transactions(self, key: str) -> list[tuple[str, int]]:
         """Return the transactions of a part's commit.
 
-        The first one has the number of the part, and is committed only directly after the number before it.
+        The first transaction has the part's number, and commits only directly after the part before.
         """
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]

@@ -38,7 +38,7 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
     F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come
     before those of the next group. A group became receivable when its first visible message came, or when the last hold
     of any of its messages ended, gone messages included. The later of the two instants counts. If a message of one
-    group arrives in the millisecond in which a hold of another group ends, the first of these groups comes first.
+    group arrives in the millisecond in which a hold of another group ends, the group of that message comes first.
     Between groups with equal instants, the place of their first messages decides. The holds of messages that upkeep
     dropped are not known.
     """
@@ -136,12 +136,12 @@ def repaired_at(queue: str, slot: int = 0) -> str:
 
 
 def first_remembered(purged: int) -> int:
-    """M3: return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten."""
+    """Return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten (M3)."""
     return sequence_number(purged + 1, 0)
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:
-    """F1: tell whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at`.
+    """Return whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at` (F1).
 
     S2: "any messages sent with the same deduplication ID are accepted successfully but aren't delivered during the
     5-minute deduplication interval".

@@ -77,7 +77,7 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 
 
 def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
-    """Tell whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
+    """Return whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
     `expected`.
 
     They explain only a step forward. One commit must be later than `expected` by more than the skew. This commit must
@@ -90,7 +90,7 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
 
 
 def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) -> bool:
-    """Tell whether a commit that came after the note of the instant `at` has a much earlier instant.
+    """Return whether a commit that came after the note of the instant `at` has a much earlier instant.
 
     `commit_instants` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so,
     one of the clocks was wrong.

@@ -1,4 +1,4 @@
-"""The intervals after a purge and after a queue's deletion (M3), which queues with Limits=UNBOUNDED do not have."""
+"""The intervals after a purge and a queue's deletion, for Limits=SQS alone (M3 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The limits of queues, each with its source, and checks of values against them."""
+"""The limits of queues, each with its source, and checks of values against them.
+
+V1, Q5 and the like are rules of docs/reference/rules.md. S1 and S2 are texts about SQS.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
     Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
-    same semantics, and none of the bounds in SQS below. The bound of 12 hours (V1, V7) stays until the queue's
+    same semantics, and none of the bounds of `SQS` below. The bound of 12 hours (V1, V7) stays until the queue's
     MaximumVisibilityTimeout is raised.
     """
 
@@ -91,7 +94,7 @@ def whole_number(
     """Return `value` as an int within [least, most].
 
     Raises InvalidParameterValue, which names the field and the bound: `bound`, or the words that are recorded for
-    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` does not count.
+    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` is ignored.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -105,7 +108,7 @@ def whole_number(
 
 
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
-    """V1: return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (43,200 by default)."""
+    """Return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (V1; 43,200 by default)."""
     return whole_number(
         field,
         value,
@@ -129,7 +132,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """D2: return how many messages a second a move task moves; None means that all move at once.
+    """Return how many messages a second a move task moves; None means that all move at once (D2).
 
     Raises InvalidParameterValue.
     """
@@ -158,7 +161,7 @@ def milliseconds_of_age(field: str, value: object) -> int:
 
 
 def wait(value: object, limits: Limits) -> float:
-    """Q5: return how long a receive waits for a message, in seconds. Raises InvalidParameterValue."""
+    """Return how long a receive waits for a message, in seconds (Q5). Raises InvalidParameterValue."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

@@ -74,12 +74,12 @@ def recorded(text: str) -> Location:
 
 
 def is_relative(text: str) -> bool:
-    """Tell whether a text is a relative path: not absolute, not below a home, no URI and no name in a catalog."""
+    """Return whether a text is a relative path: not absolute, not below a home, no URI and no name in a catalog."""
     return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
 
 
 def beside(field: str, text: str, root: Location) -> Location:
-    """Return the place of a relative path that begins beside a ledger: in the folder that holds the ledger's root.
+    """Return the place of a path relative to the folder that holds the ledger's root.
 
     Raises InvalidParameterValue.
     """
@@ -104,7 +104,7 @@ def of_spark(text: str) -> Location:
 
 
 def is_name(text: object) -> TypeGuard[str]:
-    """Tell whether a text is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
+    """Return whether a text is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 

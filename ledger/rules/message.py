@@ -1,4 +1,4 @@
-"""The rules for a message that is sent: body, delay, ids (Q6, F1, F2).
+"""The rules for a message that is sent: body, delay, ids (Q6, F1, F2, M1, M2 of docs/reference/rules.md).
 
 The ids are the message's group id and deduplication id. The module also has the rules for the column names of a table
 of messages. A column is *meaningful* if it has the name of a field that senders give (`message_fields.GIVEN`).
@@ -138,7 +138,7 @@ def with_meaning(name: str, absent: Collection[str]) -> str:
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
-    """Return the columns of a table that are not sent, because they mean nothing beside the column of bodies.
+    """Return the columns of a table that are not sent, because they have no meaning next to a column of bodies.
 
     A name that resembles a meaningful column which the table lacks is shown with that column. Return an empty list for
     a table without a column of bodies.
@@ -224,7 +224,7 @@ NO_DEDUPLICATION_ID = (
 
 
 def fails_the_batch(error: Exception) -> bool:
-    """Tell whether the error of one entry is the error of the whole call (M2).
+    """Return whether the error of one entry is the error of the whole call (M2).
 
     A FIFO queue's entry without its group or deduplication id fails the whole call. Source: the scenario
     `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded).
@@ -299,7 +299,7 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 
 
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
-    """Q6: return a message's own delay of 0 to 900 s, or else the queue's delay.
+    """Return a message's own delay of 0 to 900 s, or else the queue's delay (Q6).
 
     Messages of FIFO queues have only the queue's delay. On such a queue a delay of 0 means the queue's delay (recorded:
     a zero delay "defaults to queue delay"), and any other delay is an error.
@@ -317,7 +317,7 @@ def delay(seconds: object, queue: Mapping[str, str]) -> int:
 
 
 def content_digest(text: str) -> str:
-    """F1: return the content-based deduplication id of a body.
+    """Return the content-based deduplication id of a body (F1).
 
     SQS "uses a SHA-256 hash to generate the message deduplication ID using the body of the message (but not the
     attributes of the message)".

@@ -1,4 +1,4 @@
-"""Message attributes: names, types, values, size, and SQS's digests."""
+"""Message attributes: names, types, values, size, and SQS's digests (M1: see docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _attribute(name: str, given: object) -> Attribute:
 
 
 def require_characters(field: str, place: str, text: str) -> None:
-    """M1: raise InvalidParameterValue if a text has a character that SQS also refuses in bodies."""
+    """Raise InvalidParameterValue if a text has a character that SQS also refuses in bodies (M1)."""
     refused = forbidden(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
@@ -174,7 +174,7 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Tell whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
+    """Return whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 

@@ -7,7 +7,7 @@ A new field also needs a typed attribute in each of the classes `Entry`, `Stored
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
 `bulk_rows.message_columns`. A stored field needs the next format of the table `messages`
 (`store/delta/model/formats.py`). The test `tests/delta/model/test_message_fields.py` says which attribute or rule is
-missing. The test `test_formats.py` beside it says whether a format is missing.
+missing. The test `test_formats.py` in that folder says whether a format is missing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Field(NamedTuple):
     is_shown: bool = True
     #: Whether the field has its own column in the table `messages`.
     is_stored: bool = True
-    #: Whether Delta's log has the field's smallest and greatest value for each data file. By these values reads skip
-    #: files. They take room in the log, so only fields by which reads filter have them, and no text of unlimited
+    #: Whether Delta's log has the field's smallest and greatest value for each data file. Reads skip files by these
+    #: values. The values take room in the log, so only fields by which reads filter have them, and no text of unlimited
     #: length.
     has_statistics: bool = False
     #: The column's name in the table `messages`, if it differs from `name`.

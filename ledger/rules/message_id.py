@@ -43,7 +43,7 @@ def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
 
 
 def is_open(segment_name: str) -> bool:
-    """Tell whether a segment of this name was made as an open one: its writer may append to it."""
+    """Return whether a segment of this name was made as an open one: its writer may append to it."""
     return segment_name[19] == "9"
 
 

@@ -1,4 +1,4 @@
-"""Message move tasks (D2): their records, and their progress at a rate.
+"""Message move tasks (D2 of docs/reference/rules.md): their records, and their progress at a rate.
 
 Each function that changes a task returns the task's next revision, which a store accepts by `follows`.
 """
@@ -77,7 +77,7 @@ def new_task(
 
 
 def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
-    """Tell whether `task` may be stored beside the stored tasks.
+    """Return whether `task` may be stored together with the stored tasks.
 
     A stored task may be replaced by its next revision. A new task may be stored if no other task of its source runs.
     """
@@ -99,7 +99,7 @@ def allowance(task: MoveTask, now: int) -> int | None:
 
 
 def is_abandoned(task: MoveTask, now: int) -> bool:
-    """Tell whether a running task had no update for so long that another process may take the next step."""
+    """Return whether a running task had no update for so long that another process may take the next step."""
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 
@@ -124,8 +124,8 @@ def taken(task: MoveTask, now: int) -> MoveTask:
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
     """Return the task after `moved` more messages, of at most `allowed`; None for no bound.
 
-    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. It is also
-    completed if it was allowed all.
+    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. A task without a
+    bound is completed, too.
     """
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status

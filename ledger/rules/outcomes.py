@@ -1,4 +1,4 @@
-"""The errors of outcomes, on the wire and in Python (V7 to V10, V13, M2)."""
+"""The errors of outcomes, on the wire and in Python (V7 to V10, V13 and M2 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         )
     if outcome is Outcome.NOT_IN_FLIGHT:
         return MessageNotInflight(
-            # The sentence is S4's.
+            # The sentence is from the API reference of ChangeMessageVisibility.
             "The specified message isn't in flight.",
             f"Nothing was changed: its visibility timeout has run out, or it was released (receipt handle {handle}). "
             "Receive it again.",

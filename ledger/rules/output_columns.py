@@ -1,10 +1,9 @@
 """The columns of a new or existing output table, from the rows of a write.
 
-A new table leaves out a column whose type no row tells (None only, [], {}). The table's property LEFT_OUT names such
-columns, and the first rows that tell the type add the column. If rows have another column that the table lacks, and
-tell its type, they are refused. So a mistyped name makes no new column. (If the rows do not tell its type, the column
-is left out.) A writer can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting
-for schema evolution.
+A new table leaves out a column whose type no row shows (None only, [], {}). The table's property LEFT_OUT names these
+columns, and the first rows that show a column's type add the column. Rows with any other column that the table lacks
+are refused if they show its type, so a mistyped name makes no new column. (Otherwise the column is left out.) A writer
+can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting for schema evolution.
 
 A column gets a wider type only if the writer asks for it by WIDEN. The one exception is a number type that only came
 from the first Python values (BY_CHANCE). Later Python values make this type wider. If a column that keeps its type does
@@ -125,8 +124,8 @@ class Columns:
 def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer if no column has a type, or if a name or a type cannot be used. Also raises it if two names
-    differ at most in capitals. Also raises it if no value of a column fits the column's declared type (Fit.NEVER).
+    Raises ColumnsDiffer in these cases: no column has a type, a name or a type cannot be used, two names differ at most
+    in capitals, or no value fits its column's declared type (Fit.NEVER).
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -412,7 +411,7 @@ def _nameless_sentence(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Tell whether the name of a column, or of a field inside it, has only spaces.
+    """Return whether the name of a column, or of a field inside it, has only spaces.
 
     Spark cannot refer to such a name.
     """
@@ -425,7 +424,7 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def paths_without_type(name: str, kind: Any) -> list[str]:
-    """Return the paths of the parts of a column whose type the rows do not tell: see `with_known_types`."""
+    """Return the paths of the parts of a column whose type the rows do not show: see `with_known_types`."""
     known_type = with_known_types(kind)
     if known_type is None:
         return [name]
@@ -508,7 +507,7 @@ def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
 
 
 def _has_numbers(kind: Any) -> bool:
-    """Tell whether a type is a number type, or has one inside."""
+    """Return whether a type is a number type, or has one inside."""
     if isinstance(kind, str):
         return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
     return any(map(_has_numbers, inner_types(kind)))

@@ -6,7 +6,7 @@ of this id to the output table if the table already has one. Version WRITTEN say
 version FENCED says that this write will never add them. After the write the receiver deletes the messages (`finish`).
 
 From `begin` to `finish` the messages are *in doubt*. Meanwhile the receiver may die, or the claim's deadline may pass.
-So each later receive of such messages first asks the table. If the rows are in, the receive deletes the messages
+So each later receive of these messages first asks the table. If the rows are in, the receive deletes the messages
 (`decided`), and grants none of them. Otherwise it commits FENCED under the same id, so that the first receiver can no
 longer write. Then it grants the messages.
 
@@ -30,7 +30,8 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins.
 
-    The id also names the table, so that nobody takes the answer of a later table at the same place for its answer.
+    The id also names the table, so that nobody takes the answer of a later table at the same place for that table's
+    answer.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -62,7 +63,7 @@ def begun(record: Record) -> tuple[str, str] | None:
 
 
 def to_ask(record: Record, receipt_id: str) -> bool:
-    """Tell whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
+    """Return whether a write was begun under `receipt_id` before, so that its table has to say whether the rows are in.
 
     False after a move of the message, and for a write under another receipt, which may still be running.
     """
@@ -70,7 +71,7 @@ def to_ask(record: Record, receipt_id: str) -> bool:
 
 
 def to_fence(record: Record, receipt_id: str, now: int) -> bool:
-    """Tell whether a restore under `receipt_id` releases a message for which a write was begun.
+    """Return whether a restore under `receipt_id` releases a message for which a write was begun.
 
     If so, the write's table is asked before the restore, and the write is fenced off if its rows are not in. Without a
     fence, a writer that still runs could write a row that the next receiver also writes.

@@ -58,7 +58,7 @@ def default_acl(*, everyone: bool) -> bytes:
 
 
 def is_shared(root: LocalEntry) -> bool:
-    """Tell whether a ledger is shared with its group, by the permissions of its folder."""
+    """Return whether a ledger is shared with its group, by the permissions of its folder."""
     return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
 
 

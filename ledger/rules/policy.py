@@ -1,6 +1,6 @@
 """The statements that AddPermission and RemovePermission keep in a queue's Policy.
 
-The module `policy_decision` says what the statements mean.
+The module `policy_decision` says what the statements mean. M4 is a rule of docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ UNDERSTOOD = (
 
 
 def is_understood(policy: Mapping[str, Any]) -> bool:
-    """Tell whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
+    """Return whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
 
     A Deny with a misspelled member would silently deny nothing.
     """

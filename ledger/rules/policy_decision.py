@@ -19,7 +19,7 @@ _ROOT = re.compile(r"arn:[a-z-]+:iam::([0-9]{12}):root")
 
 
 def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
-    """Tell whether a caller (an account's id, and the caller's ARN) may do an action to a queue.
+    """Return whether a caller (an account's id, and the caller's ARN) may do an action to a queue.
 
     `owner` is the id of the account that owns the queue. `policy` is the queue's Policy, or None.
     """
@@ -54,7 +54,8 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
 
 
 def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
-    """Tell whether a statement's member matches. With only the `Not` member, tell whether none of its texts matches."""
+    """Return whether a statement's member matches. With only the `Not` member, return whether none of its texts
+    matches."""
     if member in statement:
         return any(map(matches, _listed(statement[member])))
     return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))
@@ -72,6 +73,6 @@ def _is_principal(one: str, account_id: str, caller_arn: str) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Tell whether a text matches a pattern with * and ?."""
+    """Return whether a text matches a pattern with * and ?."""
     parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None

@@ -1,8 +1,9 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes a DataFrame with the rows of a claim into a separate table with the same *demands*. These are the output
-table's columns with their limits (NOT NULL, CHAR(n)), generated columns, constraints, partitioning and properties. So
-Spark applies the demands as in the output table itself, and a commit may add the files to the output table.
+Spark writes a DataFrame with the rows of a claim into a separate table with the same *demands*. The demands are the
+output table's columns with their limits (NOT NULL, CHAR(n)), generated columns, constraints, partitioning and
+properties. So Spark applies the demands as in the output table itself, and a commit may add the files to the output
+table.
 
 A DataFrame for any other output table is written by Spark into the table itself, and Spark commits. The demands of such
 a table depend on its own state (identity columns, row ids), or delta-rs does not know them.
@@ -57,7 +58,7 @@ class Demands:
     properties: Mapping[str, str]
 
     def same(self, other: Demands) -> bool:
-        """Tell whether files for a table with these demands also suit a table with the other demands."""
+        """Return whether files for a table with these demands also suit a table with the other demands."""
         return self._canonical() == other._canonical()
 
     def _canonical(self) -> tuple[Any, ...]:

@@ -34,12 +34,12 @@ class ReceiptHandle(NamedTuple):
 
 
 def new_receipt_id() -> str:
-    """V14: return a new receipt, for a new claim."""
+    """Return a new receipt, for a new claim."""
     return secrets.token_hex(16)
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Return True for a receipt, and False for None and for an empty text, which stand for an empty claim.
+    """Return True for a receipt, and False for None and for an empty text: an empty claim has no receipt.
 
     Raises InvalidParameterValue for any other value.
     """

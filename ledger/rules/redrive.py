@@ -1,4 +1,4 @@
-"""Dead letters (D1, D2): their queues, and the records of a move.
+"""Dead letters: their queues, and the records of a move (D1, D2 and M4 of docs/reference/rules.md).
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
 body, attributes, sent time". Nothing is copied: the message stays in its segment. The records of both queues say which
@@ -44,7 +44,7 @@ class RedriveAllowPolicy:
     sources: tuple[str, ...] = ()
 
     def allows(self, source: str) -> bool:
-        """Tell whether the queue `source` (a name) may name the policy's queue."""
+        """Return whether the queue `source` (a name) may name the policy's queue."""
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
@@ -128,7 +128,7 @@ def require_names_once(given: Mapping[str, str]) -> None:
 
 
 def require_own(given: Mapping[str, str], account: Account) -> None:
-    """M4: raise InvalidParameterValue when a policy that is being set names a queue of another account or region.
+    """Raise InvalidParameterValue when a policy that is being set names a queue of another account or region (M4).
 
     ARNs with the account FORMER of older ledgers are accepted.
     """
@@ -150,7 +150,7 @@ def require_own(given: Mapping[str, str], account: Account) -> None:
 def require_target(
     queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
 ) -> None:
-    """M4: raise InvalidParameterValue when a RedrivePolicy that is being set names an impossible target."""
+    """Raise InvalidParameterValue when a RedrivePolicy that is being set names an impossible target (M4)."""
     policy = policy_of(attributes) if "RedrivePolicy" in given else None
     if policy is None:
         return
@@ -179,7 +179,7 @@ def broken_bound(source: Any, destination: Any) -> str | None:
 
 
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
-    """D2: return the error for a redrive from a queue that no queue's RedrivePolicy names (recorded)."""
+    """Return the error for a redrive from a queue that no queue's RedrivePolicy names (D2, recorded)."""
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
 
@@ -203,7 +203,7 @@ def receives_before_parking(attributes: Mapping[str, str], maximum_receives: int
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
-    """D1: tell whether a visible message goes to the dead-letter queue instead of being received again."""
+    """Return whether a visible message goes to the dead-letter queue instead of being received again (D1)."""
     return policy is not None and record.receive_count >= policy.maximum_receives
 
 
@@ -213,7 +213,7 @@ def moved_away(record: Record, target: str) -> Record:
 
 
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
-    """D1: return the target's record of a dead letter.
+    """Return the target's record of a dead letter (D1).
 
     The message keeps its receive count (recorded) and its first receive. On FIFO queues its retention restarts.
 
@@ -232,7 +232,7 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """D2: return the destination's record of a message that is redriven from `origin`.
+    """Return the destination's record of a message that is redriven from `origin` (D2).
 
     By this record the message was never received, and its retention begins now. A receipt from before the redrive is
     unknown.

@@ -36,7 +36,7 @@ def new_folder(now: int) -> str:
 
 
 def is_abandoned(folder: str, now: int) -> bool:
-    """Tell whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind."""
+    """Return whether a folder's send began more than ABANDONED seconds ago; False for a folder of another kind."""
     named = _NAME.fullmatch(folder)
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS
 

@@ -1,6 +1,7 @@
 """The record of a message, and its state at an instant.
 
-The state is not stored: it follows from the record, the message's delay, the message's expiry and the instant.
+The state is not stored: it follows from the record, the message's delay and expiry, and the instant. Q1 and Q7 are
+rules of docs/reference/rules.md, and S2 is a text about SQS.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three are GONE."""
+    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three states are those of
+    GONE."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -101,7 +103,7 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 
 
 def in_doubt(record: Record) -> bool:
-    """Tell whether a write of the message's output was begun, and the write's end is not recorded.
+    """Return whether a write of the message's output was begun, and the write's end is not recorded.
 
     An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. If the table is
     gone, the owner restores the message by this receipt.
@@ -110,7 +112,7 @@ def in_doubt(record: Record) -> bool:
 
 
 class Retention(NamedTuple):
-    """Q7: how long a queue keeps a message, in milliseconds from its arrival.
+    """How long a queue keeps a message, in milliseconds from its arrival (Q7).
 
     An expired message stays expired, except after a repair of the clock (see `put_back`). A change to a longer `period`
     notes in `expired_before` the latest arrival that had expired before the change. Upkeep notes the same before it

@@ -1,4 +1,4 @@
-"""Rules for texts: the characters that SQS accepts (M1), UTF-8, and JSON."""
+"""Rules for texts: the characters that SQS accepts (M1 of docs/reference/rules.md), UTF-8, and JSON."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def json_value(text: str) -> Any:
     """Return the value of a JSON text. Numbers with a decimal point or an exponent are JsonFloat.
 
     Raises ValueError, with the reason, for a text that is no JSON, and for NaN and Infinity, which Python's json
-    accepts. It also raises ValueError for an object that has a name twice, and for values that are nested too deeply.
+    accepts. Raises ValueError also for an object that has a name twice, and for values that are nested too deeply.
     """
     try:
         return JSON.decode(text)

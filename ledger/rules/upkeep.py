@@ -1,29 +1,30 @@
 """When upkeep is due and overdue, by the commits and the time since the last round.
 
-Upkeep removes what the commits of `messages` and `visibility` leave behind. A round records the versions up to which it
-went over the two tables. So the difference to the newest versions tells how many commits have come since, and no file
-is counted.
+Upkeep removes what commits to `messages` and `visibility` leave behind. A round records the versions of the two tables
+that it has processed. The later commits are the difference to the newest versions, so nobody counts files.
 
-**Due.** At COMMITS_DUE a round is worth its price. All figures were measured on 2 cores. Some are from the page
-docs/how-to/operate/upkeep.md: 2,000 commits take some 40 MB and 4,000 files (a third of its run). A round over 2,000
-commits takes 0.4 to 0.6 s of the processor, and a round that finds nothing to do 0.13 s. Two figures are of other runs,
-which no page describes. 20,000 commits slowed a receive from 6.3 to 9.2 ms, so 2,000 commits slow it by some 0.3 ms. To
-commit 2,000 times took 12 to 20 s. A round therefore costs 2 to 5 % of the work before the round. After fewer commits,
-a round would cost a greater share. If rounds waited for more commits, verbs would be slow for longer.
+**Due.** After COMMITS_DUE commits a round is due. The round then takes 2 to 5 % of the time that those commits took.
+All figures were measured on 2 cores. From docs/how-to/operate/upkeep.md: 2,000 commits leave some 40 MB and 4,000
+files. A round over 2,000 commits takes 0.4 to 0.6 s of processor time, and a round that finds nothing to do 0.13 s.
+From other runs, which no page describes: 2,000 commits took 12 to 20 s. 20,000 commits slowed a receive from 6.3 to 9.2
+ms, so 2,000 commits slow a receive by some 0.3 ms. Rounds after fewer commits would take a greater share of the time.
+Rounds after more commits would leave receives slow for longer.
 
-Where few commits happen, the time since the last round decides. The first two of these bounds count if there was at
-least one commit since the last round:
+Where few commits happen, the time since the last round decides. After at least one commit, a round is due when the
+shorter of these times is over:
 
-- After AGE_DUE (an hour) deleted messages may lose their receipts, and open segments are closed. An hour is the default
-  of the settings keep_deleted_receipts and open_segment_seconds.
-- A round has to copy commits into `receipts` before their log_retention is over, when they may be removed. After a
-  quarter of log_retention a round is due, so three quarters are left for further tries.
-- After IDLE_DUE (a day) a round is due even without a commit: files and messages may be past their retention.
+- AGE_DUE (an hour). This is the default of two settings: keep_deleted_receipts, after which upkeep drops the receipts
+  of deleted messages, and open_segment_seconds, after which it closes open segments.
+- A quarter of log_retention. A round copies commits into `receipts`, and after log_retention they may be removed. So
+  three quarters are left for further tries.
+
+A round is also due after IDLE_DUE (a day) without a commit: files and messages may be past their retention. If no round
+is on record, a round is due after the first commit.
 
 **Overdue.** COMMITS_OVERDUE is ten times COMMITS_DUE: some 400 MB, and a receive takes half as long again. With fewer
-commits, but at least one, upkeep is overdue a week after the last round on record, or after half of log_retention if
-that is less. If no round comes before log_retention is over, commits may be removed that were not copied, and
-`receipts` has a gap.
+commits, but at least one, upkeep is overdue a week after the last round, or after half of log_retention if that is
+shorter. If log_retention is over before the next round, commits may be removed that were not copied, and `receipts` has
+a gap.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ COMMITS_OVERDUE = 10 * COMMITS_DUE
 AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
 #: If the recorded start of a round is further in the future than this, in seconds, a wrong clock recorded it.
 FUTURE = 60
-#: The versions of a restored backup's table continue at a multiple of this number, beyond all earlier versions.
+#: The versions of a restored table continue at a multiple of this number, beyond all earlier versions.
 VERSIONS = 1_000_000
 #: The command for an operator.
 COMMAND = "`ledger upkeep`, or `ledger upkeep --every 5m` as a service"
 
 
 class Round(NamedTuple):
-    """The last round of upkeep: the versions up to which it went over the tables, and its start in milliseconds."""
+    """The last round of upkeep: the versions of the two tables that it processed, and its start in milliseconds."""
 
     messages: int
     visibility: int
@@ -54,10 +55,10 @@ class Round(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many commits upkeep has not gone over, and how many seconds ago the last round began (`age`).
+    """How many commits upkeep has not processed, and how many seconds ago the last round began (`age`).
 
-    The age is None if no round is on record. The age is infinite if the recorded start, by a wrong clock, is more than
-    FUTURE seconds in the future. Then a round is due.
+    The age is None if no round is on record. The age is infinite if the recorded start is more than FUTURE seconds in
+    the future. Then a clock was wrong, and a round is due.
     """
 
     commits: int
@@ -65,9 +66,9 @@ class Load(NamedTuple):
 
 
 def gone_over(newest: int, recorded: int) -> int:
-    """Return the version of a table up to which upkeep has gone over it.
+    """Return the version of a table up to which upkeep has processed the commits.
 
-    `newest` is the table's newest version. `recorded` is the version that the last round recorded, or 0 if there was no
+    `newest` is the table's newest version. `recorded` is the version that the last round recorded, or 0 without a
     round. See `load_since` for tables that lost their newest commits, or were restored.
     """
     is_behind = recorded <= newest and recorded // VERSIONS == newest // VERSIONS
@@ -77,9 +78,9 @@ def gone_over(newest: int, recorded: int) -> int:
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return the load since the round `last` (None: since the beginning).
 
-    `messages` and `visibility` are the newest versions of the two tables. If a table lost its newest commits, so that
-    its newest version is before the round's, all of its commits count. The versions of a restored backup continue at a
-    multiple of VERSIONS, and all commits from this multiple on count.
+    `messages` and `visibility` are the newest versions of the two tables. If a table's newest version is before the
+    round's, the table lost commits, and all of its commits count. The versions of a restored backup continue at a
+    multiple of VERSIONS, and all commits after this multiple count.
     """
     if last is None:
         return Load(messages % VERSIONS + visibility % VERSIONS, None)
@@ -111,7 +112,9 @@ def why_due(load: Load, log_retention: float) -> str | None:
 def why_overdue(load: Load, log_retention: float) -> str | None:
     """Return why upkeep should have run long ago, in words for an operator; None if it is not overdue."""
     if load.commits >= COMMITS_OVERDUE:
-        return f"{load.commits:,} commits since the last round of upkeep; from {COMMITS_OVERDUE:,} on verbs get slow"
+        return (
+            f"{load.commits:,} commits since the last round of upkeep; {COMMITS_OVERDUE:,} and more slow down each call"
+        )
     longest = min(AGE_OVERDUE, log_retention / 2)
     if load.commits and load.age is not None and longest < load.age < math.inf:
         return f"{load.commits:,} commits, and the last round of upkeep was {load.age / 86_400:,.1f} days ago"

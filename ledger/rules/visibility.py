@@ -1,7 +1,8 @@
-"""The visibility rules (V2 to V14, and F3): the outcome of a verb for one message, and the message's new record.
+"""The visibility rules: the outcome of a verb for one message, and the message's new record.
 
-For SQS's verbs, a table of outcomes (TABLE, or a variant of it) has the outcome for each standing of a receipt. This
-module decides a verb, and a store records the decision.
+V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts about SQS. For SQS's verbs, a table
+(TABLE, or a variant) has the outcome for each standing of a receipt. This module decides, and a store records the
+decision.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
 
 
 def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
-    """V2, V3, V14: return the record after a receive of a visible message. The count grows by one."""
+    """Return the record after a receive of a visible message (V2, V3, V14). The count grows by one."""
     return Record(
         receipt_id=receipt_id,
         attempt_id=attempt_id,
@@ -156,7 +157,7 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: set the deadline to `timeout` seconds from `now`. A timeout of 0 from the holder releases the message.
+    """Set the deadline to `timeout` seconds from `now` (V4 to V9). A timeout of 0 from the holder releases the message.
 
     For `receipts` and `fifo` see `table`.
 
@@ -205,7 +206,7 @@ def change(
 def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
-    """V8, V10, V13: delete a message through its last receipt. Any other receipt changes nothing.
+    """Delete a message through its last receipt (V8, V10, V13). Any other receipt changes nothing.
 
     On a FIFO queue the receipt works only until its deadline.
     """
@@ -229,7 +230,7 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 
 
 def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
-    """Tell whether a message left its claim by a release or a delete, and not because another receiver deleted it.
+    """Return whether a message left its claim by a release or a delete, and not because another receiver deleted it.
 
     After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
     """
@@ -240,7 +241,7 @@ def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """V12: hide a message that nobody holds. Return None if the lock is refused.
+    """Hide a message that nobody holds (V12). Return None if the lock is refused.
 
     The message keeps its receive count, and no receipt works on it. S0: "the message immediately becomes invisible (it
     is locked) for the duration of the timeout". The lock of a message in doubt is refused: its output table must be
@@ -254,7 +255,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 
 
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
-    """F3: tell whether a retried receive with this attempt id gets this message again, under the same receipt.
+    """Return whether a retried receive with this attempt id gets this message again, under the same receipt (F3).
 
     True if the earlier attempt still holds the message.
     """
@@ -264,7 +265,7 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 
 
 def last_receipt(records: Iterable[Record]) -> str | None:
-    """F3: return the receipt of the claim that an attempt gets again, from the records of the messages that it holds.
+    """Return the receipt of the claim that an attempt gets again, from the records of the messages that it holds (F3).
 
     If late changes are accepted, an attempt may hold two claims, and gets the claim that was received last. Return None
     if there are no records.
@@ -273,7 +274,8 @@ def last_receipt(records: Iterable[Record]) -> str | None:
 
 
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
-    """Tell whether a message still belongs to a receipt's claim. With `now`, its deadline must not have passed either.
+    """Return whether a message still belongs to a receipt's claim. With `now`, the deadline must not have passed
+    either.
 
     A message leaves the claim by a delete, a release, a move, or a later receive, lock or restore.
     """
@@ -284,12 +286,12 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
 
 
 def is_postponed(record: Record, now: int) -> bool:
-    """Tell whether a message was released and is hidden until a deadline that has not passed."""
+    """Return whether a message was released and is hidden until a deadline that has not passed."""
     return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """F3: return the record under the same receipt, with the timeout and the ceiling counted from `now`."""
+    """Return the record under the same receipt, with the timeout and the ceiling counted from `now` (F3)."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 

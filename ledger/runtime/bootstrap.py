@@ -75,11 +75,11 @@ class Environment:
         self.python = self.folder / "bin" / "python"
 
     def is_running(self) -> bool:
-        """Tell whether the running Python is this environment's."""
+        """Return whether the running Python is this environment's."""
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Tell whether the stamp or the environment's Python shows that something is missing or out of date.
+        """Return whether the stamp or the environment's Python shows that something is missing or out of date.
 
         The stamp names the extras that were installed, and has the digest of `contents` at that time.
         """
@@ -129,7 +129,7 @@ class Environment:
             return {}
 
     def _works(self) -> bool:
-        """Tell whether the folder holds a virtual environment whose Python starts, and is new enough."""
+        """Return whether the folder holds a virtual environment whose Python starts, and is new enough."""
         probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
         try:
             return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0

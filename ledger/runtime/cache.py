@@ -64,7 +64,7 @@ def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path]
 
 
 def say(message: str) -> None:
-    """Tell the user on stderr about work that takes time."""
+    """Print a line on stderr about work that takes time."""
     print(f"ledger: {message}", file=sys.stderr, flush=True)
 
 

@@ -44,12 +44,12 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Tell whether a storage error means that this user may not use a file or folder."""
+    """Return whether a storage error means that this user may not use a file or folder."""
     return _number_of(error) in DENIED
 
 
 def may_only_read(folder: Path) -> bool:
-    """Tell whether this user may read the ledger in a folder, and may write neither in the folder nor in a table."""
+    """Return whether this user may read the ledger in a folder, and may write neither in the folder nor in a table."""
     tables = [log.parent for log in folder.glob("*/_delta_log")]
     is_writer = any(os.access(place, os.W_OK) for place in (folder, *tables))
     return bool(tables) and not is_writer

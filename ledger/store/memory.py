@@ -174,7 +174,7 @@ def decide_actions(
 ) -> tuple[dict[Place, Record], list[pa.Table]]:
     """Return the changed records, and the answer to each action.
 
-    M2: where two actions would record different things about a message, neither changes it.
+    If two actions would record different things about a message, neither changes it.
     """
     proposals: dict[Place, set[Record]] = {}
     decisions = []
@@ -257,7 +257,7 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """D1: move the messages of `places` that were received too often. Return the other places."""
+        """Move the messages of `places` that were received too often. Return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -388,7 +388,7 @@ def order_of_found_claim(
 
 
 def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
-    """F3: return the places that an earlier receive under this attempt id holds."""
+    """Return the places that an earlier receive under this attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
     return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
@@ -481,7 +481,7 @@ class MemoryStore(MemoryReceives):
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
     ) -> dict[tuple[str, str], Place]:
-        """F1: return the places of messages whose repetition is a duplicate, by group and deduplication key.
+        """Return the places of messages whose repetition is a duplicate, by group and deduplication key.
 
         These messages were sent to this queue within the deduplication interval, and after its last purge.
         """
@@ -643,7 +643,7 @@ class MemoryStore(MemoryReceives):
 
     @property
     def outputs(self) -> OutputWrites:
-        raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
+        raise LedgerError("claim.write needs a ledger on Delta tables; this ledger is in memory")
 
     def _find(self, queue: QueueRecord, message_id: str) -> MemoryMessage:
         place = ids.place(message_id)

@@ -47,8 +47,8 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Q7: see Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep
-    #: noted it (-1: nothing is noted).
+    #: See Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep noted
+    #: it (-1: nothing is noted).
     expired_before: int = -1
     #: When `expired_before` was noted, by the clock of the process that made the note (-1: not known).
     expiry_noted_at: int = -1
@@ -97,7 +97,8 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Return the queue with these attributes and tags from `now` on, or the queue itself if it has them."""
+        """Return the queue with these attributes and tags, changed at `now`. If it has them, return the queue
+        itself."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -202,7 +203,7 @@ class OutputWrites(Protocol):
         """
 
     def writes_arrow(self) -> bool:
-        """Tell whether this ledger writes Arrow tables without Spark."""
+        """Return whether this ledger writes Arrow tables without Spark."""
 
     def is_new_here(self, location: str) -> bool:
         """Return True at the first call for each location, then False."""
@@ -235,10 +236,10 @@ class OutputWrites(Protocol):
         """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
+        """Return whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """Tell whether a write is in the table. If it is not, commit a fence to the table.
+        """Return whether a write is in the table. If it is not, commit a fence to the table.
 
         Waits without a limit for other writers of the table. Raises OutputUnreadable.
         """
@@ -261,7 +262,7 @@ class OutputWrites(Protocol):
         """Raise LedgerIsReadOnly if the ledger is open read-only."""
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, that a write has reached this step."""
+        """Call the listener, if there is one, with the step that a write has reached."""
 
 
 RUN_FIELDS = [
@@ -308,7 +309,8 @@ class Grant:
         return count_messages(self.runs)
 
     def part(self, first: int, count: int) -> Grant:
-        """Return at most `count` messages from number `first` (from 0) on, in the order of the runs.
+        """Return at most `count` messages in the order of the runs, beginning with number `first` (the first message is
+        0).
 
         Only for a grant without `order`.
         """
@@ -439,7 +441,7 @@ class Lease(NamedTuple):
 
 
 class StoredSend(NamedTuple):
-    """The id of a sent message, and on FIFO queues its sequence number. A duplicate (F1) has those of its original."""
+    """The id of a sent message, and on FIFO queues its sequence number. A duplicate has those of its original."""
 
     message_id: str
     sequence_number: int | None = None
@@ -458,8 +460,8 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
-            QueueDeletedRecently: The new queue has the intervals of M3, and the last queue of the name was deleted
-                within the setting deletion_interval.
+            QueueDeletedRecently: The new queue has intervals (`rules.intervals`), and the last queue of the name was
+                deleted within the setting deletion_interval.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -486,8 +488,8 @@ class Store(Protocol):
     ) -> list[StoredSend]:
         """Store messages, and return the StoredSend of each, in order.
 
-        A second call with the same attempt id and entries stores nothing, and returns the same. F1: a FIFO queue does
-        not store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
+        A second call with the same attempt id and entries stores nothing, and returns the same. A FIFO queue does not
+        store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
 
         Raises:
             InvalidParameterValue: Another send was committed under the attempt id.
@@ -509,7 +511,7 @@ class Store(Protocol):
     ) -> list[pa.Table]:
         """Apply all actions in one commit. Return OUTCOME_RUNS for each action, which cover its runs exactly.
 
-        M2: where two actions would record different things about a message, neither changes it.
+        If two actions would record different things about a message, neither changes it.
         """
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
@@ -528,7 +530,7 @@ class Store(Protocol):
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """D2: move visible messages to `target`, or to the queue that each came from. Return how many.
+        """Move visible messages to `target`, or to the queue that each came from. Return how many.
 
         At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is
         gone, or cannot take them, stay. On FIFO queues the call moves messages that a receive would take, in the
@@ -542,14 +544,14 @@ class Store(Protocol):
         """
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12: hide a message that nobody holds. Return False when the message is in flight or deleted.
+        """Hide a message that nobody holds. Return False when the message is in flight or deleted.
 
         Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
         answer.
         """
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """V11: return a message in any state. Raises MessageDoesNotExist."""
+        """Return a message in any state. Raises MessageDoesNotExist."""
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """Return a Lease for each receipt and deadline under which messages are held now, sorted by both."""
@@ -572,8 +574,8 @@ class Store(Protocol):
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
-        FIFO queues return them in the order of the grant, or in that of `fifo.drained` if the grant was found again.
-        Leaves out messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
+        FIFO queues return them in the order of the grant, or of `fifo.drained` if the grant was found again. Leaves out
+        messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
@@ -585,7 +587,7 @@ class Store(Protocol):
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        M3: a FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
+        A FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
         PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
         (`Limits.has_intervals`).
 

@@ -59,7 +59,7 @@ class AsideMessages:
             return max(self._waiting[0][0] - self._now(), 0) if self._waiting else None
 
     def waited(self, message: Message) -> float:
-        """Return how many seconds ago a message was first put aside; 0 if it never was."""
+        """Return how many seconds ago a message was first put aside; 0 if that is not known."""
         with self._lock:
             since = self._since.get(message.message_id)
             return 0 if since is None else self._now() - since
@@ -186,11 +186,11 @@ class Backlog:
     def finish(
         self, call: HandlerCall, given_back: Collection[str] = (), aside: Sequence[tuple[Message, float]] = ()
     ) -> list[tuple[Any, Message]]:
-        """Note that a call has ended. Remove and return all waiting messages of the groups in `given_back`.
+        """Note that a call has ended. Return the messages of the groups in `given_back` that wait or are in `aside`.
 
-        `aside` has messages of the call that are handed out again, each after its seconds (except those of the groups
-        in `given_back`). On a FIFO queue only the seconds of a group's first message count. The group's messages in
-        `aside` are handed out in their order, before all other messages of the group.
+        `aside` has messages of the call. Those of other groups are handed out again, each after its seconds. On a FIFO
+        queue only the seconds of a group's first message count. The group's messages in `aside` are handed out in their
+        order, before all other messages of the group.
         """
         with self._changed:
             self.calls -= 1

@@ -92,7 +92,7 @@ class ClaimSource:
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Tell whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
+        """Return whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
 
         Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
         their deadline is within the visibility timeout. On a FIFO queue, visible messages do not count if nothing has
@@ -140,5 +140,5 @@ def earlier_rows(messages: int) -> str:
     """Return the text of the error for messages whose rows another holder of the same receipt wrote first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
-        "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"
+        "Two runs at once handle the same messages twice: end one run, or give each an attempt_id of its own"
     )

@@ -1,7 +1,7 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
 A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is a culprit, or a message without a done row if the function tells which messages failed. A failed message is
+message is a culprit, or a message without a done row if the function names failed messages. A failed message is
 released, or parked if it was received too often (see `redrive.receives_before_parking`).
 """
 
@@ -68,7 +68,7 @@ class ClaimWork:
 
         If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
         receive of these messages counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is
-        given back or raised: the counts tell how many messages were lost.
+        given back or raised: the counts include the lost messages.
         """
         claim = self._claim
         try:
@@ -78,7 +78,7 @@ class ClaimWork:
                 self._compute()
                 beats = beat.beats
         except LeaseLost as lost:
-            self._say(f"lost the claim, others do its messages: {lost}")
+            self._say(f"lost the claim, others have its messages: {lost}")
             return Worked(1, self._done, self._failed, claim.count - self._done - self._failed + self._lost)
         except BaseException as error:
             self._give_back(error)
@@ -342,8 +342,8 @@ class _Judge:
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
         """Return the messages to acknowledge, and the actions on the others.
 
-        If the function tells which messages failed, acknowledge the messages that have a row to write, and fail all
-        others. Otherwise acknowledge the whole part.
+        If the function names failed messages, acknowledge the messages that have a row to write, and fail all others.
+        Otherwise acknowledge the whole part.
         """
         from ledger.outputs.named_messages import compare_with_claim, others_of_claim
 
@@ -384,8 +384,8 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all reasons are alike, and are errors of the surroundings or have enough witnesses.
 
-    See `ledger.work.isolation` for both. `failed` has all messages of a claim or its part, as GRANTED_RUNS. Messages
-    without a reason are not compared.
+    See `ledger.work.isolation` for these errors and witnesses. `failed` has all messages of a claim or its part, as
+    GRANTED_RUNS. Messages without a reason are not compared.
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -187,7 +187,7 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
-        """Tell whether to read more although memory is full, because the consumer would otherwise wait for ever.
+        """Return whether to read more although memory is full, because the consumer would otherwise wait for ever.
 
         Then no message that was read waits for a handler or is with one, and no outcome can be settled.
         """
@@ -196,7 +196,7 @@ class Consumer:
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _must_settle_now(self) -> bool:
-        """Tell whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
+        """Return whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
         options = self._options
         if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
@@ -248,7 +248,7 @@ class Consumer:
             raise self._broken.raised
 
     def _is_quiet(self) -> bool:
-        """Tell whether every message in hand has an outcome that was collected."""
+        """Return whether every message in hand has an outcome that was collected."""
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
@@ -302,7 +302,7 @@ class Consumer:
             self._size = max(1, min(self._size, self._options.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, claim: ClaimInHand, why: str) -> None:
-        self._options.warn(f"lost the claim {claim.claim.receipt_id}, others do its messages: {why}")
+        self._options.warn(f"lost the claim {claim.claim.receipt_id}, others have its messages: {why}")
         self._source.part_ways()
         self._backlog.remove(claim)
         self._backlog.forget(claim)

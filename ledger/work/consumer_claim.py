@@ -58,7 +58,7 @@ from ledger.work.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: V7: a message that is given back is hidden for at most the time that its receipt may still hold it, less this many
+#: A message that is given back is hidden for at most the time that its receipt may still hold it, less this many
 #: seconds. The margin is for a store that reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
@@ -125,7 +125,7 @@ class ClaimInHand:
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Tell whether it is time to settle the pending outcomes, except the `withheld`.
+        """Return whether it is time to settle the pending outcomes, except the `withheld`.
 
         `withheld`: failures that may be the handler's fault (see `handler_evidence`). `is_full`: the pending rows of
         all claims cost `flush_cost`. Or the bodies in memory have reached `max_bytes`, and no message waits for a
@@ -374,7 +374,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """Shorten the seconds as V7 demands: a message is hidden for no longer than its receipt may still hold it."""
+        """Shorten the seconds, so that a message is hidden for no longer than its receipt may still hold it."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds

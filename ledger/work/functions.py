@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VALUE, ERROR = "value", "error"
 #: Spark's numbers (evalType) for kinds of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
 _VALUE_EVAL_TYPES, _OF_SERIES = (100, 101), 200
-#: The column of `rowwise` that tells why a message failed.
+#: The column of `rowwise` with the reason why a message failed.
 REASON = "_failed"
 
 
@@ -295,7 +295,8 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return value.bytes if isinstance(value, uuid.UUID) else value
 
     def is_same(value: Any, kept: Any, is_short: bool) -> bool:
-        """Tell whether a value equals its converted value. `is_short`: the column has shorter floats, and may round."""
+        """Return whether a value equals its converted value. `is_short`: the column has shorter floats, and may
+        round."""
         if isinstance(value, bool) or isinstance(kept, bool):
             return value is kept
         if isinstance(kept, bytes):

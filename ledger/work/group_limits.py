@@ -17,8 +17,8 @@ of a message is the instant at which its group's rate allows the message.
 - A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
   most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
   longer, up to LONGEST_SECONDS.
-- A message that gets no slot is put aside in the same way. It is given back if it waited in vain, or if too many
-  messages of its group are put aside.
+- A message that gets no slot is put aside in the same way. The message is given back if it waited in vain, or if too
+  many messages of its group are put aside.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: Limits by the name of the group. None stands for each group that is not named. A single GroupLimit is for each group.
+#: Limits by the name of the group. None means each group that is not named. A single GroupLimit is for each group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
@@ -294,7 +294,7 @@ class _Instants:
 def _unlock(descriptor: int) -> None:
     """Release the lock of a file, and close the file.
 
-    To close it is not enough: a forked process that has the file open would keep the lock.
+    To close the file is not enough: a forked process that has the file open would keep the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)

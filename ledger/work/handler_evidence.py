@@ -1,4 +1,4 @@
-"""The evidence that tells bad messages from a broken handler, outcome by outcome.
+"""The evidence for bad messages or a broken handler, outcome by outcome.
 
 The rules resemble those of `isolation`, for outcomes that come one by one. A failure is an outcome with an error: the
 handler raised, or its answer cannot be written. Failures are alike if their errors are (`RowError.is_like`). Outcomes

@@ -45,7 +45,7 @@ def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
 
 
 def has_cost(row: Mapping[str, Any], column: str) -> bool:
-    """Tell whether a row has, in a column, a finite number that a float holds."""
+    """Return whether a row has, in a column, a finite number that a float holds."""
     cost = row.get(column)
     try:
         return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)

@@ -1,9 +1,8 @@
 """The Arrow types of columns of Python values, found in the rows that one settlement writes.
 
-Only the values show the type of a column. If a column has whole numbers and fractions, all become floats. If values
-have no common type (numbers and texts), the column gets the type of most values. Rows with values of other types are
-refused, with an error that names the column and both types. A row is also refused if the column's type would change its
-value.
+If a column has whole numbers and fractions, all become floats. If values have no common type (numbers and texts), the
+column gets the type of most values, and rows with values of other types are refused. The error names the column and
+both types. A row is also refused if the column's type would change the row's value.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or that does not fit the type that was asked for. Arrow calls code of the
-#: user's objects, so this is any Exception.
+#: Errors for a value that has no Arrow type, or does not fit a given type. Arrow calls methods of the user's objects,
+#: so this is any Exception.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
@@ -59,7 +58,7 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
         common = common if unified is None else unified
     for kind, places in by_kind.items():
         if _unified(common, kind) != common:
-            wrong |= dict.fromkeys(places, f"its value is {kind}, and those of most other rows are {common}")
+            wrong |= dict.fromkeys(places, f"its value is {kind}, and the column is {common}")
         elif kind != common and _refusal([values[place] for place in places], common) is not None:
             refusals = ((place, _refusal([values[place]], common)) for place in places)
             wrong |= {place: why for place, why in refusals if why is not None}
@@ -69,7 +68,7 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
     """Return the types of values of one Python class, with the values' places.
 
-    Note in `wrong` the errors of values that have no type, or that their own type would change.
+    Note in `wrong` the errors of values for which Arrow finds no type, or finds a type that would change the value.
     """
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
@@ -92,7 +91,7 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
     changed = first_changed(values, kind)
     if changed is not None:
         value = values[changed]
-        raise TypeError(f"{kind} would change its value, of the class {type(value).__name__}")
+        raise TypeError(f"the type {kind} would change its value, a {type(value).__name__}")
     return kind
 
 
@@ -101,14 +100,14 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
     try:
         pa.array(values, kind)
         if first_changed(values, kind) is not None:
-            return f"{kind} would change its value"
+            return f"the type {kind} would change its value"
     except CONVERSION_ERRORS as error:
         return str(error)
     return None
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type to which Arrow promotes both types; None if there is none, or if only one of them is a text."""
+    """Return the type to which Arrow promotes two types; None if there is none, or if only one is a type of texts."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):

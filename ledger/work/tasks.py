@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
 UNTIL = ("empty", "once", "forever")
-#: A user's handler: a function or an `async def` of one message, or with `batch` of a list of messages.
+#: A user's handler, which may be an `async def`. It takes a message, or if `batch` is set, a list of messages.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 
 
 @dataclass(frozen=True)
 class Work:
-    """The arguments of a worker; as in Queue.work. Raises InvalidParameterValue."""
+    """The arguments of a worker, as in Queue.work. Raises InvalidParameterValue for wrong arguments."""
 
     function: Callable[[DataFrame], Any]
     output: Any
@@ -46,8 +46,8 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: Whether the reasons are exceptions that were caught for single rows. If so, a function that fails for every row
-    #: raises nothing.
+    #: Whether the reasons are exceptions that were caught for single rows. Then the worker compares the reasons: a
+    #: function that fails for every row raises nothing.
     per_row: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ def ignore(done: Consumed) -> None:
 
 @dataclass(frozen=True)
 class Consumption:
-    """The arguments of a consumer; as in Queue.consume. Raises InvalidParameterValue."""
+    """The arguments of a consumer, as in Queue.consume. Raises InvalidParameterValue for wrong arguments."""
 
     handler: Callable[[Any], Any]
     output: Any = None
@@ -99,7 +99,7 @@ class Consumption:
     warn: Callable[[str], None] = log.warning
     #: The function that is called with the counts so far, after each settlement and each lost claim.
     on_progress: Callable[[Consumed], None] = ignore
-    #: The number of this process, and how many processes the attempt has.
+    #: Which of the attempt's processes this process is.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class Consumption:
             raise InvalidParameterValue("cost", self.cost, "Must be the name of a column of the rows")
         for name in ("schema", "cost"):
             if getattr(self, name) is not None and self.output is None:
-                bound = "It is about the rows, and without an output there are none"
+                bound = "Only rows of an output have it, and there is no output"
                 raise InvalidParameterValue(name, str(getattr(self, name)), bound, "Name an output.")
 
     @property
@@ -165,7 +165,7 @@ def require_handler(handler: Any) -> None:
         bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
         raise InvalidParameterValue("handler", _name(handler), bound) from None
     except ValueError:
-        pass  # Python does not know the arguments of some built-in functions: accept these.
+        pass  # Python does not know the arguments of some built-in functions. Accept these functions.
 
 
 def _is_async(handler: Any) -> bool:

@@ -11,8 +11,8 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time, but no longer than its receipt may hold it (V7). The
-    receive does not bring the message nearer to the queue's maxReceiveCount, unless `counted` is true.
+    The message is given back, and hidden until the given time, but no longer than its receipt may hold it. The receive
+    does not bring the message nearer to the queue's maxReceiveCount, unless `counted` is true.
 
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.

@@ -287,6 +287,16 @@ def test_only_the_first_of_many_lines_are_named(cli, queue):
     assert ran.code == 2 and ran.err.count("is not JSON") == 20 and "and 10 more lines" in ran.err
 
 
+def test_json_names_every_line_that_cannot_be_read_also_if_nothing_is_sent(cli, queue):
+    ran = cli("send", "work", "-", "--format", "json", "--json", given='"a"\n' + "{\n" * 30)
+    document = json.loads(ran.out)
+    assert ran.code == 2 and "30 lines of - cannot be read. Nothing was sent" in ran.err
+    assert "is not JSON" not in ran.err and "--json" not in ran.err
+    assert (document["queue"], document["sent"], document["refused"]) == ("work", 0, [])
+    assert [bad["line"] for bad in document["malformed"]] == list(range(2, 32))
+    assert all("is not JSON" in bad["why"] for bad in document["malformed"]) and queue.counts().stored == 0
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_what_is_made_of_rows_without_a_body_and_what_is_left_out_is_said(cli, queue, tmp_path, kind):
     file = tmp_path / f"rows.{kind}"

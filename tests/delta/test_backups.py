@@ -262,6 +262,23 @@ def test_a_backup_that_did_not_end_is_none(open_ledger, root, dest, tmp_path):
     assert not (tmp_path / "restored").exists()
 
 
+def test_a_manifest_that_cannot_be_read_is_not_a_missing_backup(open_ledger, dest, tmp_path, capsys):
+    open_ledger().backup(dest)
+    manifest = dest / "ledger_backup.json"
+    manifest.unlink()
+    with pytest.raises(InvalidParameterValue, match="There is no backup"):
+        Ledger.restore_backup(dest, tmp_path / "restored")
+    manifest.write_bytes(b"")
+    with pytest.raises(InvalidParameterValue, match="There is no backup"):
+        Ledger.restore_backup(manifest, tmp_path / "restored")
+    manifest.unlink()
+    manifest.mkdir()
+    with pytest.raises(InvalidParameterValue, match=r"ledger_backup\.json cannot be read: Is a directory") as caught:
+        Ledger.restore_backup(dest, tmp_path / "restored")
+    assert "no backup" not in str(caught.value) and not (tmp_path / "restored").exists()
+    assert run(["doctor", str(dest)]) == 1 and "cannot be read: Is a directory" in capsys.readouterr().out
+
+
 def test_a_whole_backup_is_no_ledger(open_ledger, dest):
     open_ledger().backup(dest)
     known = sorted(dest.rglob("*"))

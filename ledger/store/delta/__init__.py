@@ -21,7 +21,7 @@ edits include the head row of each lane that they change.
 1. *Only a commit to `visibility` decides who holds a message.* Verbs only add messages to `messages`. Upkeep joins the
    files of `messages`. It drops a segment once each of its messages is *final* in every queue: nothing about the
    message can change. `receipts` is filled from the metadata of commits to `visibility`. Only the output table itself
-   tells whether the rows of a `claim.write` are in it. A send is at most one commit to `messages`. Most other verbs on
+   shows whether it has the rows of a `claim.write`. A send is at most one commit to `messages`. Most other verbs on
    messages are at most one commit to `visibility`. Each of these verbs takes effect completely or not at all. Some
    verbs take more commits. `claim.write` commits to `visibility`, to the output table, and to `visibility` again. The
    deletion of a queue commits to `queues` between two commits to `visibility`. The purge of a FIFO queue may also

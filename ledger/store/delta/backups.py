@@ -90,7 +90,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     root, folder = locations["queues"].parent, _local("dest", dest)
     if folder.is_relative_to(root):
         raise InvalidParameterValue(
-            "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder beside it."
+            "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder outside it."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")

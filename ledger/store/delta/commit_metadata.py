@@ -30,7 +30,7 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a commit is upkeep's. A commit without a verb, such as an engine's VACUUM, counts as upkeep's."""
+    """Return whether a commit is upkeep's. A commit without a verb, such as an engine's VACUUM, counts as upkeep's."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 

@@ -37,7 +37,7 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
-#: The folders that the ledger keeps beside its tables: locks, checks of the storage, and what repairs took out.
+#: The ledger's folders next to its tables: locks, checks of the storage, and what repairs took out.
 BESIDE = (LOCKS, PROBES, LOST)
 #: The order of removal.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
@@ -108,7 +108,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 
 
 def _is_doomed(path: Path) -> bool:
-    """Tell whether a stopped call left this folder: it has the name, and nothing but tables of a ledger in it."""
+    """Return whether a stopped call left this folder: it has the name, and nothing but tables of a ledger in it."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
     return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 

@@ -119,8 +119,8 @@ class Tables(Protocol):
         """
 
     def extends_segments(self) -> bool:
-        """Tell, without reading the storage, whether `append` can extend a segment. If not, it raises SegmentTaken for
-        every segment that is not new."""
+        """Return, without reading the storage, whether `append` can extend a segment. If not, `append` raises
+        SegmentTaken for every segment that is not new."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         """Commit transactions (application id, version) without rows, and return the version of the table.
@@ -199,7 +199,7 @@ class MessageFiles(Protocol):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
 
-        If `at_least`, a version that the caller has just read, is given, no newer version is looked for.
+        With `at_least`, a version that the caller has just read, no newer version is looked for.
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
@@ -276,7 +276,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def exists(self, table: str) -> bool:
-        """Tell whether the table exists."""
+        """Return whether the table exists."""
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the retention needs, and old entries of the log."""

@@ -64,7 +64,7 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Tells whether something else confirms a step: the clock shows `now` where it should show `expected`.
+        #: Returns whether something else confirms a step: the clock shows `now` and should show `expected`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
@@ -74,7 +74,7 @@ class SteadyClock:
     def look(self) -> ClockLook:
         """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
 
-        The steady time ends with this look.
+        The steady time ends with this reading.
         """
         last, passed = self._last, self.passing()
         now = self._clock()

@@ -37,7 +37,7 @@ from ledger.store.delta.commit.holdings import forget, note
 if sys.platform != "win32":
     import fcntl
 
-#: The folder of a ledger's locks, beside its tables.
+#: The folder of a ledger's locks, next to its tables.
 LOCKS = "_locks"
 #: How long a caller that needs all tables of a ledger waits for each lock, in seconds.
 ALL_PATIENCE = 3.0
@@ -64,13 +64,13 @@ class TableLock:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
         #: The modification times of these files show when a wait was last in vain. `_in_vain` is about the gate's
-        #: holder, who waits for sharers, and `_at_gate_in_vain` about others at the gate.
+        #: holder, which waits for sharers. `_at_gate_in_vain` is about others at the gate.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table beside other sharers, never beside a writer in `exclusive`. Wait at the gate for a bounded
-        time, and for such a writer without end."""
+        """Hold the table together with other sharers, never with a writer in `exclusive`. Wait at the gate for a
+        bounded time, and for that writer without a bound."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):

@@ -33,7 +33,7 @@ class Folders(Protocol):
         """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
-        """Tell whether a folder holds a file, at any depth, whose own name begins with neither . nor _."""
+        """Return whether a folder holds a file, at any depth, whose own name begins with neither . nor _."""
 
     def remove(self, path: str) -> None:
         """Remove a folder and all that it contains."""

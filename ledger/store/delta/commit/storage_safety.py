@@ -20,7 +20,7 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder beside the tables for the files of checks. All but KEPT exist only for a moment.
+#: The folder next to the tables for the files of checks. All but KEPT exist only for a moment.
 PROBES = "_probes"
 #: The one file in PROBES that is kept.
 KEPT = "conditional-put"
@@ -68,7 +68,7 @@ def require_conditional_puts(files: ObjectStore) -> None:
             raise UnsafeStorage(
                 f"The storage at {files.place} writes over a file that a put with If-None-Match must leave alone: two "
                 "writers would silently lose each other's commits. No ledger was made. Take a store that honours "
-                "conditional puts (AWS, MinIO, Ceph and R2 of now do; ask for an upgrade), or a path or HDFS"
+                "conditional puts (AWS, MinIO, Ceph and R2 do today; older releases need an upgrade), or a path or HDFS"
             )
     finally:
         with contextlib.suppress(StorageFailed):

@@ -32,7 +32,7 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" tells these events at the level INFO, and all others at DEBUG.
+#: The log "ledger.events" has these events at the level INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
 #: By table, the other tables whose versions a commit to that table notes.
 NOTED = {"visibility": ("messages", "queues")}
@@ -44,7 +44,7 @@ MOST_TOGETHER = 31
 class Plan(Generic[Answer]):
     """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
 
-    A plan without edits commits nothing. Its answer is computed from the version that it was decided on.
+    A plan without edits commits nothing. Its answer is computed from the version of the decision.
     """
 
     snapshot: Snapshot

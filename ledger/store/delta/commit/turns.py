@@ -148,7 +148,7 @@ class Turns:
             for place, more in waiting[:most]:
                 size += more
                 if size > most_size:
-                    # Later ones that would fit do not go before this one.
+                    # Smaller calls behind this call do not overtake it.
                     break
                 # Add a place to the company before it leaves the line. If an interrupt comes between these steps,
                 # `_end` still ends the wait of that place.

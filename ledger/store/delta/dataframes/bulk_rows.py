@@ -60,7 +60,7 @@ TYPES = {
         "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
     ),
 }
-#: The columns beside the body that have a meaning in a DataFrame of messages, with their types.
+#: The columns, apart from the body, that have a meaning in a DataFrame of messages, with their types.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
@@ -114,10 +114,10 @@ def message_columns(
 
 
 def _room_beside(size: Column, most: int) -> Column:
-    """Return how many bytes attributes may have beside a body of this size.
+    """Return how many bytes attributes may have, given the size of the body.
 
-    If a body is missing, or too long by itself, attributes have room as beside an empty body. The row is refused for
-    its body.
+    If a body is missing, or too long by itself, attributes have as much room as with an empty body. The row is refused
+    for its body.
     """
     from pyspark.sql import functions as F
 
@@ -246,7 +246,7 @@ def _trace_header(value: Column) -> Column:
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Return the column of attributes. The task fails if attributes are refused, or too large beside the body.
+    """Return the column of attributes. The task fails if attributes are refused, or too large together with the body.
 
     Twin of rules.message_attributes.
     """
@@ -408,7 +408,7 @@ def _checked_body(text: Column, most: int, at: str) -> Column:
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden, M1."""
+    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden."""
     from pyspark.sql import functions as F
 
     has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)

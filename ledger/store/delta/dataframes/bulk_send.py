@@ -173,7 +173,7 @@ class BulkSender:
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
-        """Send rows under an attempt id: count and hash them first, to tell a retry from another send.
+        """Send rows under an attempt id: first count and hash the rows, to recognize a retry.
 
         Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
         rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked
@@ -368,8 +368,7 @@ class BulkSender:
         StorageFailed with `unknown` if the result cannot be read.
 
         The deletion of a queue does not conflict with a send's commit, and the messages are deleted with the queue. So
-        the queue is looked up again, after the commit and after the count: an answered send is one that the deletion
-        came after.
+        the queue is looked up again, after the commit and after the count. If a send returns, any deletion came later.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):

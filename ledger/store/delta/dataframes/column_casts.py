@@ -103,7 +103,7 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
 
 
 def _has_metadata(field: Any) -> bool:
-    """Tell whether a field, or a field inside it, has metadata."""
+    """Return whether a field, or a field inside it, has metadata."""
     if not isinstance(field, Mapping):
         return False
     inner = [field.get(part) for part in ("type", "elementType", "keyType", "valueType")]
@@ -277,7 +277,7 @@ def _decimal(double: str, to: str) -> str:
     Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE (2**53) on, that text depends on the version
     of Java.
     """
-    # A double from FIRST_OF_WHOLE on is `high` * 2**64 + `half` * 2. Both parts are whole numbers of 64 bits. No
+    # A double of FIRST_OF_WHOLE or more is `high` * 2**64 + `half` * 2. Both parts are whole numbers of 64 bits. No
     # division rounds: a double has 53 bits, followed by zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 #: Messages are joined with runs and sets by blocks of 2**BLOCK_SHIFT (1,024) ordinals, so that each row is compared
 #: with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
 BLOCK_SHIFT = 10
-#: BLOCKS gives the blocks that a row about a run or a set touches, as the column `block`. A word has the bits of 64
-#: ordinals. After BLOCKS, WORD gives the column `word`: the number of the first word of the row in its block. The words
-#: of a segment are numbered from 0. BITS_OF_BLOCK gives the row's words in that block.
+#: BLOCKS repeats a row about a run or a set for each block that the run or set touches. The column `block` has the
+#: block's number. A word has the bits of 64 ordinals, and the words of a segment are numbered from 0. WORD is the
+#: number of the row's first word in the block, and BITS_OF_BLOCK has the row's words in the block.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
     f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
 )
-#: A bitmap of Spark's function bitmap_construct_agg has a bit for each of this many ordinals: a bucket.
+#: The number of bits (a bucket) in a bitmap of Spark's function bitmap_construct_agg.
 BITMAP = 32_768
 
 
@@ -48,8 +48,7 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The attributes that the sender gave a message, without the entry SENDER that the ledger stores beside them. Null if
-#: the sender gave none.
+#: The attributes that the sender gave a message, without the ledger's own entry SENDER. Null if the sender gave none.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
@@ -86,7 +85,7 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
 def split_handle(handle: Column) -> Column:
     """Return the parts of a handle, for `handle_is_valid` and `handle_parts`.
 
-    Make it a column of its own. Spark evaluates an expression that stands in several branches once for each branch.
+    Make the parts a column of their own. Otherwise Spark splits the handle again in each branch that uses the parts.
     """
     from pyspark.sql import functions as F
 
@@ -120,7 +119,7 @@ def handle_parts(parts: Column) -> dict[str, Column]:
 
 
 def segment_of_send(key: str, ordinal: Column) -> Column:
-    """Return the name of a segment in the send with this key. Twin of rules.message_id.segment."""
+    """Return the name of the segment with the number `ordinal` of a send. Twin of rules.message_id.segment."""
     from pyspark.sql import functions as F
 
     first = segment(key, 0)
@@ -137,16 +136,14 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 
 
 def block(seq: str) -> str:
-    """Return SQL for the block (of 1,024 ordinals) that an ordinal is in."""
+    """Return SQL for the block (of 1,024 ordinals) of an ordinal."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
 
 
 def is_member(seq: str, row: str = "") -> str:
-    """Return SQL that tells whether a row is about the message with the ordinal `seq`, which must be in the row's
-    block.
+    """Return SQL for whether a row is about the message with the ordinal `seq`, which must be in the row's block.
 
-    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of the names of the
-    row's columns.
+    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of its columns' names.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"

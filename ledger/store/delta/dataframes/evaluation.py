@@ -2,8 +2,8 @@
 
 `evaluated_once` computes rows once, so that the rows that are written are the rows that are acknowledged or counted.
 
-Spark raises an error for a file that is missing or corrupt, unless settings of the session tell it to skip such files.
-If the session has such a setting, `require_readable` reads the rows once more, in a session of our own that skips no
+Spark raises an error for a file that is missing or corrupt, unless a setting of the session makes it skip these files.
+If the session has this setting, `require_readable` reads the rows once more, in a session of our own that skips no
 file.
 
 Within `stored_in_microseconds`, instants are stored in microseconds, whatever the session says. Spark's default is

@@ -59,8 +59,8 @@ class SparkAppend:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write and commit the rows with one append. Return False if the append lost.
 
-        The append can lose to another send under the transaction, to a change of the table, or to a ledger that
-        replaced this one. Raises QueueDoesNotExist if the queue does not exist any more before the write.
+        The append can lose to another send under the transaction, to a change of the table, or to a replacement of this
+        ledger. Raises QueueDoesNotExist if the queue was deleted before the write.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
 
@@ -95,7 +95,7 @@ class SparkAppend:
         return is_sent
 
     def _is_same(self, generation: int) -> bool:
-        """Tell whether the ledger is still the one in which the send began.
+        """Return whether the ledger is still the one in which the send began.
 
         If another ledger replaced this one after Spark's read, Spark's commit may lie in the new log under a number
         that nobody reads.

@@ -57,7 +57,7 @@ class Staging:
         """Do nothing: every queue takes a staged send."""
 
     def takes_unplaced(self, frame: DataFrame) -> bool:
-        """Tell whether tasks can write a DataFrame's rows without Spark's writer, as far as this process knows."""
+        """Return whether tasks can write a DataFrame's rows without Spark's writer, as far as this process knows."""
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
@@ -72,7 +72,7 @@ class Staging:
         given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted before the commit was begun.
 
         If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
-        allows it. If this process cannot tell whether files were published, upkeep decides.
+        allows it. If this process does not learn whether files were published, upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
@@ -103,9 +103,9 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        The bound is the one that the queue has now: Spark may have written for a long time. Raises OverLimit if the
-        queue has no room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue
-        while Spark wrote, or while this send lost to others.
+        The queue's bound of now counts: Spark may have written for a long time. Raises OverLimit if the queue has no
+        room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue while Spark
+        wrote, or while this send lost to others.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)
@@ -150,7 +150,7 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Tell whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
+        """Return whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
         given up.
 
         Upkeep records that a folder is given up before it removes a file of the folder. A vacuum, too, may remove files

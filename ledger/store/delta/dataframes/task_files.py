@@ -207,7 +207,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Tell whether one of the bodies has a refused character, or is not UTF-8. No body is null or empty."""
+    """Return whether one of the bodies has a refused character, or is not UTF-8. No body is null or empty."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.verbs")
 
 #: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. Larger batches
-#: could take more memory than an executor has beside its JVM. Spark's own default is 64 MB.
+#: could take more memory than an executor has apart from its JVM. Spark's own default is 64 MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
 #: Matches the errors of executors that cannot run `task_files`: they lack the right version of Python or of a package,
@@ -95,7 +95,8 @@ class TaskStaging:
         self._place = recorded(engine.place("messages"))
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Tell whether tasks can write a DataFrame's rows, as far as this process knows: see the module's docstring."""
+        """Return whether tasks can write a DataFrame's rows, as far as this process knows: see the module's
+        docstring."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)

@@ -43,8 +43,8 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 class SetRows(Runs):
     """Rows, in any order.
 
-    A row with bits has `size` words, from `begin` on in `words`. A row without bits has `size` 0. Rows that are derived
-    from the same rows share `words`.
+    A row with bits has `size` words: those of `words` that begin at `begin`. A row without bits has `size` 0. Rows that
+    are derived from the same rows share `words`.
     """
 
     begin: np.ndarray
@@ -264,7 +264,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs are the same at the beginning of both, and how many of the others at the end.
+    """Return how many runs are the same at the beginning of both arguments, and how many of the other runs at the end.
 
     These runs need no search.
     """

@@ -130,7 +130,7 @@ TASKS = pa.schema(
     ]
 )
 
-#: Stored beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored with the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: The beginning of a table's description. The format that a release must know to use the table follows.
 NEEDED = "ledger format"
@@ -202,8 +202,8 @@ FACTS = (
 )
 SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
 TWO_MESSAGES = (
-    "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
-    "earlier release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later one a place of its own: "
+    "Two messages of the table messages have one place, because two processes gave it out (a fork under an earlier "
+    "release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later message a place of its own: "
     "nothing is lost"
 )
 

@@ -56,8 +56,7 @@ class Groups:
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
 
-        The messages and their order are those of `rules.fifo.receivable` (F2, F4). With `most` the result may leave out
-        groups.
+        The messages and their order are those of `rules.fifo.receivable`. With `most` the result may leave out groups.
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -250,7 +249,7 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     """Return an order number for each receivable message; the smallest comes first.
 
     The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The
-    numbers of one group share the bits from ORDER_SHIFT on, and no other group has these bits.
+    numbers of one group share their bits from bit ORDER_SHIFT up, and no other group has these bits.
 
     Args:
         group: The group of each receivable message, in the order of the messages.

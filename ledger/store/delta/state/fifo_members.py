@@ -113,7 +113,7 @@ class Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Tell whether the index lacks few enough messages (see MOST_BEHIND) when `later` more messages follow."""
+        """Return whether the index lacks few enough messages (see MOST_BEHIND) when `later` more messages follow."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 

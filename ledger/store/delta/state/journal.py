@@ -76,5 +76,5 @@ class Events:
 
 
 def is_unreleased(record: Record) -> bool:
-    """Tell whether a message has a receipt under which no holder released it: the hold ends at the deadline."""
+    """Return whether a message has a receipt under which no holder released it: the hold ends at the deadline."""
     return record.receipt_id is not None and record.released_at is None

@@ -83,7 +83,7 @@ class Lanes:
         return [pa.array(self.lanes(runs), pa.int32()), names, pa.array(seq), pa.array(seq + runs.lengths - 1)]
 
     def knows(self, segment: str) -> bool:
-        """Tell whether a segment is registered."""
+        """Return whether a segment is registered."""
         return segment in self._index
 
     def lane_of_segment(self, segment: str) -> int:

@@ -1,8 +1,8 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-If there are many rows, their distinct records stay in columns. These are the stored records. Mostly only those in use
-are read as objects. Questions about all records are answered from the columns. If there are few rows, all their records
-are read as objects at once.
+The distinct records of more than FEW rows stay in Arrow columns. They are the *stored* records. A stored record becomes
+an object when somebody needs it. Questions about all records are answered from the columns. If there are at most FEW
+rows, all records become objects at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VIS
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
-#: The number that stands for a field that is not recorded. All recorded numbers are greater.
+#: The number for a field that is not recorded. All recorded numbers are greater.
 NONE = -1
 #: Up to this many rows count as few.
 FEW = 200
@@ -32,7 +32,7 @@ SEARCHES, MOST_INDEXED = 30, 20_000
 
 
 class Records:
-    """Records by their codes, from 0 on: first those of the rows, then those that `code` adds.
+    """Records by their codes, which begin at 0: first those of the rows, then those that `code` adds.
 
     Equal records share a code.
     """
@@ -119,7 +119,7 @@ class Records:
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: which have field `name` recorded.
+        """Return a mask of all records, the untouched record first: which have the field `name` recorded.
 
         With `value`: in which records the field has this value.
         """

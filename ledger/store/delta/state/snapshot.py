@@ -146,7 +146,7 @@ class Loaded:
         return self.commit_of([decision], answer)
 
     def take(self, decision: Decision[Any]) -> None:
-        """Treat a decision's changes as recorded from now on."""
+        """Treat a decision's changes as recorded."""
         self.lanes.supersede(decision.replacement)
         for queue, runs in decision.arriving.items():
             # If a message moves to its own queue, the change is in `replacement`.

@@ -44,7 +44,7 @@ class PlacedRuns(NamedTuple):
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
-    Of segments that were sent to other queues, only messages count that have a record in this queue: they were moved
+    Messages of segments that were sent to other queues count only if they have a record in this queue: they were moved
     here. All messages of a piece are on the same side of `expired` (sent up to this instant, or later) and of `now`
     (delayed or not).
     """

@@ -114,7 +114,7 @@ class Applier:
     def _outcomes(self, lanes: Lanes, effects: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
         """Return OUTCOME_RUNS for each action.
 
-        `contradicted` are the messages for which two actions would make different records (M2).
+        `contradicted` are the messages for which two actions would make different records.
         """
         runs, numbers = list[Runs](), list[np.ndarray]()
         for effect in effects:
@@ -146,7 +146,7 @@ class Applier:
 class _Decided:
     """The result of calls that are decided together. Each call has an answer, and its part of the replacement.
 
-    `meets` tells whether two of the calls may name one message.
+    `meets`: two of the calls may name one message.
     """
 
     replacement: Runs
@@ -229,7 +229,7 @@ def _together(changes: Sequence[Runs]) -> Runs:
 
 
 def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
-    """Tell whether two calls may name one message. The answer is also True if one call names a message twice."""
+    """Return whether two calls may name one message. The answer is also True if one call names a message twice."""
     places = Runs.concatenated([effect.pieces.coded(0) for call_effects in effects for effect in call_effects])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])

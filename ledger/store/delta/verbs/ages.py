@@ -54,7 +54,7 @@ class JudgedAges(NamedTuple):
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Tell whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
+        """Return whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
 
         True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
         than the 7 days for which a new ledger keeps files.
@@ -127,14 +127,14 @@ class Ages:
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round will have no more evidence than this one. Make the mark by which the next round may drop
+        # The next round will have no more evidence than this round. Make the mark by which the next round may drop
         # messages.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
-        """Tell whether the storage's clock confirms a step of the clock to `now`. Without such a clock, tell whether
-        commits of other owners do."""
+        """Return whether the storage's clock confirms a step of the clock to `now`. Without such a clock, return
+        whether commits of other owners do."""
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner

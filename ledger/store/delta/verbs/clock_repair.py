@@ -77,7 +77,7 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to put right. A queue that has only messages sent ahead stays as it is."""
+        """Return whether there is anything to put right. A queue that has only messages sent ahead stays as it is."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 

@@ -29,7 +29,7 @@ from ledger.store.protocol import CopiedMessage, QueueRecord
 
 
 class Copies:
-    """Appends parts of copies to queues of one store, and tells how far a copy is."""
+    """Appends parts of copies to queues of one store, and reads how far a copy is."""
 
     def __init__(self, opened: OpenTables, engine: Engine, queues: Queues) -> None:
         self._opened, self._engine, self._queues = opened, engine, queues

@@ -1,6 +1,6 @@
 """The disk use of a ledger's tables, and the bytes that are written a day.
 
-Both figures follow from the sizes and times of the files. Hardly any file is written twice, so a file's time tells when
+Both figures follow from the sizes and times of the files. Hardly any file is written twice, so a file's time is when
 its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take up disk.
 """
 

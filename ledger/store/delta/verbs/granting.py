@@ -61,8 +61,8 @@ def grant(
 ) -> RequestGrant:
     """Return the outcome of a request that gets the messages `chosen` under a new receipt, in `order` (see Grant).
 
-    If there is no message to grant, the answer is `undecided`: the error that tells why messages stay in doubt, or
-    None. `grants` collects the rows of all grants that are decided together.
+    If there is no message to grant, the answer is `undecided`: the error that says why messages stay in doubt, or None.
+    `grants` collects the rows of all grants that are decided together.
     """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 

@@ -1,4 +1,4 @@
-"""Moves between queues: dead letters (D1) and redrives (D2), without copying a body.
+"""Moves between queues: dead letters and redrives, without copying a body.
 
 A rejection moves messages to the dead-letter queue at once, however few times they were received.
 """
@@ -50,7 +50,7 @@ class Rejecter:
 
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # Leave out the queue itself: it may be its own dead-letter queue (M4).
+            # Leave out the queue itself: it may be its own dead-letter queue.
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
@@ -118,7 +118,7 @@ def move(
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
-        # M4: a move within the queue leaves no row about the move, and the messages stay in their lane.
+        # A move within the queue leaves no row about the move, and the messages stay in their lane.
         kept_code = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
         return Move(runs.coded(kept_code), Runs.empty())
     target_lanes = loaded.others[target.id]
@@ -134,7 +134,7 @@ def move(
 
 
 class Redriver:
-    """D2: the verb `redrive` of a store.
+    """The verb `redrive` of a store.
 
     The verb moves visible messages back to the queues that they came from, or to a named queue, in one commit. One
     redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).

@@ -1,4 +1,4 @@
-"""Output tables: whether a claim's write is in, or fenced off.
+"""Output tables: whether a claim's write is in the table, or fenced off.
 
 `written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
 """
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: The seconds that a caller who holds up others waits for a table that is being written to. If a table took longer and
-#: gave no answer, such callers do not ask this table again for SILENT_FACTOR times the time that it took.
+#: The seconds that a caller that holds up others waits for a table while others write to it. If the wait was longer and
+#: in vain, these callers do not ask the table again for SILENT_FACTOR times the wait.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
@@ -86,7 +86,7 @@ class OutputTables:
         )
 
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
-        """Tell whether a write is in. If not, commit a fence to the table, so that the write can never get in.
+        """Return whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
         are writing to the table. Raises OutputUnreadable if the answer cannot be known.

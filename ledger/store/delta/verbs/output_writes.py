@@ -53,7 +53,7 @@ class Outputs:
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, which step of a write is done."""
+        """Call the listener, if there is one, with the step of a write that is done."""
         self._transactions.step(name)
 
     @property
@@ -139,7 +139,7 @@ class Outputs:
                 written = write is not None and self.tables.written_or_fenced(*write)
                 if written and record.writing_to != table:
                     raise InvalidParameterValue(
-                        "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
+                        "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name it."
                     )
                 parts[code] = output_doubts.part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())

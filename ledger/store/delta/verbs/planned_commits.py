@@ -27,8 +27,8 @@ class PlannedCommit(NamedTuple):
 
     Attributes:
         table: The table that the commit changes.
-        statement: The statement that stands for the commit. The engine runs the statement only if `why_statement` says
-            why.
+        statement: The statement that makes the commit. The engine runs the statement only if `why_statement` gives a
+            reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
         why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written

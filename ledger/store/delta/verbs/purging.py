@@ -1,6 +1,6 @@
 """Purges: the deletion of all messages of a queue, or of its old messages.
 
-A purge of a whole FIFO queue also makes deduplication forget all earlier sends (M3).
+A purge of a whole FIFO queue also makes deduplication forget all earlier sends.
 """
 
 from __future__ import annotations

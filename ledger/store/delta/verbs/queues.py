@@ -92,7 +92,7 @@ class Queues:
         return record
 
     def has_read(self, queue: QueueRecord, generation: int) -> bool:
-        """Tell whether the last read of the table was in this generation and found this very queue."""
+        """Return whether the last read of the table was in this generation and found this very queue."""
         kept = self._kept
         record = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
         return record is not None and record.id == queue.id

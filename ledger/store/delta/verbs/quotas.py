@@ -26,7 +26,7 @@ from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:
-    """Tell whether the queue has a bound on its messages or on their bytes."""
+    """Return whether the queue has a bound on its messages or on their bytes."""
     return bool(bounds_of(queue))
 
 

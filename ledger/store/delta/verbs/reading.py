@@ -48,7 +48,7 @@ class Reader:
         return next(_stored(rows.slice(0, 1), [lane], [record]))
 
     def has_row(self, message_id: str) -> bool:
-        """Tell whether the table has the row of a message."""
+        """Return whether the table has the row of a message."""
         segment, seq = ids.place(message_id)
         return bool(self._rows(segment, seq, seq).num_rows)
 

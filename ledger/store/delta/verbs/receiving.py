@@ -58,7 +58,7 @@ class _ReceiveCall:
 
     @property
     def is_plain(self) -> bool:
-        """Whether calls like this one may be decided in one step.
+        """Whether calls of this kind may be decided in one step.
 
         A call with an attempt id may not: the attempt may hold messages already. A call with a timeout of 0 may not,
         either: its messages stay visible, so two calls may get the same message, in two commits.
@@ -191,7 +191,7 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Tell whether an earlier receive under the attempt id holds more messages than the request asks for."""
+    """Return whether an earlier receive under the attempt id holds more messages than the request asks for."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
@@ -200,7 +200,7 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
 def _grant_again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
-    """F3: return the claim that an earlier receive under the attempt id holds (None: it holds none).
+    """Return the claim that an earlier receive under the attempt id holds (None: it holds none).
 
     The outcome is an error if the request asks for fewer messages, or if all messages that the attempt holds stay in
     doubt.

@@ -12,8 +12,8 @@ Records in `visibility` of lost messages refer to nothing. If an acknowledgement
 A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
 the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
 as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
-starts. These are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair replaces the
-damaged entry by an entry that records the loss. The other entries stay.
+starts. These files are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair
+replaces the damaged entry by an entry that records the loss. The other entries stay.
 
 If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
 that the other messages can be received. Another table that has such a file is cut to the version before the file was
@@ -59,7 +59,7 @@ from ledger.store.delta.model.tables import TABLES
 #: The only table from which a repair removes lost data files. Other tables are cut to a version that is whole.
 TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
-    "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
+    "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not show how the table was."
 )
 
 
@@ -68,7 +68,7 @@ class LostCommit:
     """A commit that a repair takes out.
 
     `verb` is empty if the log entry is not readable. `messages` is the number of the commit's messages (None: the entry
-    does not tell it). `flaw` says what is wrong with the entry (empty: the entry is whole).
+    does not say). `flaw` says what is wrong with the entry (empty: the entry is whole).
     """
 
     version: int
@@ -112,7 +112,7 @@ class Repair:
     checkpoints: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Tell whether there was anything to repair."""
+        """Return whether there was anything to repair."""
         return bool(self.tables or self.checkpoints)
 
 

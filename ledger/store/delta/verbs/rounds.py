@@ -1,6 +1,6 @@
 """The record of upkeep's rounds: the last round, and the current lease.
 
-The record tells how far the last round went, and whether a process holds the lease to run a round now. The record is in
+The record says how far the last round went, and whether a process holds the lease to run a round now. The record is in
 the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its checkpoints keep the
 newest number of each application for good:
 
@@ -64,8 +64,8 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: none was taken), and `is_held` tells whether it is held. `leased_at` is
-    when the lease was taken (milliseconds; None: not known).
+    `lease` is the number of the last lease (0: there was none). `is_held`: a process holds that lease. `leased_at` is
+    when the process took it (milliseconds; None: not known).
     """
 
     last: Round | None

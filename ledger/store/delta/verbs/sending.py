@@ -137,7 +137,7 @@ class Sender:
         raise attempts.outlasted()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """Send to a FIFO queue (F1, and the order of F2): the log itself counts the sends.
+        """Send to a FIFO queue: the log itself counts the sends.
 
         A send that was decided without the send before it does not commit.
         """

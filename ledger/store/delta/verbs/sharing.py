@@ -126,8 +126,9 @@ class SharedVerbs:
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
 
-        A verb is put off if it would grant a message that another verb of this commit grants. The version of the commit
-        that granted a message tells its holders apart (`claim.version`), so one commit grants it to one receipt only.
+        A verb is put off if it would grant a message that another verb of this commit grants. The version of the
+        granting commit (`claim.version`) distinguishes the holders of a message, so one commit grants a message to one
+        receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
@@ -349,7 +350,7 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Tell whether a decision can join the commit: no earlier decision grants one of the same messages under
+        """Return whether a decision can join the commit: no earlier decision grants one of the same messages under
         another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
@@ -375,7 +376,7 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Tell whether two grants share a message under different receipts."""
+    """Return whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))

@@ -116,7 +116,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Tell whether a folder has ended: published, or given up. If it has not, commit that it is given up.
+    """Return whether a folder has ended: published, or given up. If it has not, commit that it is given up.
 
     Returns False if this commit lost to another one, such as the sender's.
     """

@@ -419,8 +419,8 @@ class DeltaStore:
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _exists(self, highest: int | None, message_id: str) -> bool:
-        """Tell whether a message was sent. `highest` is the highest ordinal of its segment (None: the log does not show
-        it).
+        """Return whether a message was sent. `highest` is the highest ordinal of its segment (None: the log does not
+        show it).
 
         A user's OPTIMIZE may have left a file without statistics. Then the log shows no ordinal, and this method looks
         for the message's row.

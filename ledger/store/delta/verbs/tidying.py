@@ -36,12 +36,12 @@ from ledger.store.protocol import QueueRecord
 log = logging.getLogger("ledger.upkeep")
 #: How often `try_commit` tries a commit, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: Stands for an instant before all others: no message was sent or deleted by then.
+#: An instant before all others: no message was sent or deleted by then.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Tell whether a message is final in this queue: no verb of the queue can change it any more.
+    """Return whether a message is final in this queue: no verb of the queue can change it any more.
 
     A message is final if it was deleted by the instant `before` and its record has no receipt to restore it by. A
     message that was moved to another queue is final, too.
@@ -179,7 +179,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Tell whether a right clock can have made the queue's note of what has expired."""
+        """Return whether a right clock can have made the queue's note of what has expired."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:

@@ -140,7 +140,7 @@ class Segment:
 
 
 class Upkeep:
-    """Rounds of upkeep. A round is safe beside every verb and beside other rounds.
+    """Rounds of upkeep. A round is safe during every verb and other rounds.
 
     A message may be dropped when it is *final* in every queue (see `tidying`), and it stays final. The round may
     therefore read the tables at different versions, as long as it misses no message and no record:

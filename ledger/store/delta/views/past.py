@@ -70,7 +70,7 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
 
 def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> PastMoment:
     if version is not None:
-        raise InvalidParameterValue("timestamp", shown(timestamp), "Is given beside a version", "Give one of them.")
+        raise InvalidParameterValue("timestamp", shown(timestamp), "Is given with a version", "Give one of them.")
     at = _milliseconds(timestamp)
     if at > now:
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")

@@ -33,7 +33,7 @@ from ledger.store.delta.views.translated import translated
 
 #: Turns off a rule of DataFusion that confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
-#: The table beside the views that has the comments on each view and each column.
+#: The table, next to the views, with the comments on each view and each column.
 _COMMENTS = "comments"
 #: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
 #: EXPLAIN ANALYZE (see `_Session.require_query`).

@@ -10,7 +10,7 @@ from ledger.store.delta.dataframes.columns import SENDER_ID, USER_ATTRIBUTES
 
 _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
-#: The place of the sender among the attributes, from 1 on; null if there is none.
+#: The place of the sender among the attributes (the first is 1); null: there is no sender.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
 #: Expressions of Spark's SQL that are replaced as a whole, because their functions have no twin in DataFusion.
 _REPLACED_EXPRESSIONS = {
