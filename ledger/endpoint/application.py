@@ -22,7 +22,7 @@ from ledger.endpoint.handling import Endpoint, Exchange, is_loopback_named
 from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import THROTTLED, Refusal
+from ledger.endpoint.refusals import THROTTLED, Refusal, Throttled
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
@@ -211,6 +211,8 @@ class Application:
             return _text(NOT_READY, "stopping")
         try:
             reason = await asyncio.wait_for(self.pool.run(self._reason_against), 5.0)
+        except Throttled:
+            reason = "too many requests run or wait"
         except (LedgerError, asyncio.TimeoutError) as error:
             log.warning("not ready: %s", str(error) or "the tables were not read within 5 seconds")
             reason = "the ledger's tables cannot be read"

@@ -263,6 +263,7 @@ def test_what_finds_all_threads_busy_and_a_full_backlog_is_throttled_and_the_res
         # Whoever tries again at once waits for the answer, and takes no time from the calls that are carried out.
         assert time.monotonic() - began >= THROTTLED_SECONDS
         assert in_query(endpoint, b"Action=ListQueues")[1] == "RequestThrottled"
+        assert ready_of(endpoint) == (503, b"too many requests run or wait\n"), "the tables are not to blame"
         clock.free.set()
         first.join()
         assert answers == [200] and queue.counts().visible == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.endpoint import addresses, callers
 from ledger.endpoint.callers import Caller
-from ledger.errors import LedgerError, ResourceNotFound
+from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.arns import Account, not_ours, queue_of
@@ -105,7 +105,7 @@ class Call:
             raise _no_resource(parameter)
         try:
             return self.named(name, action)
-        except LookupError:
+        except QueueDoesNotExist:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
