@@ -51,6 +51,7 @@ from ledger.delta_log.storage import (
     version_of,
 )
 from ledger.errors import LedgerDamaged
+from ledger.runtime.forks import renew_in_child
 from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
@@ -239,6 +240,10 @@ class Generations:
 
     def __init__(self) -> None:
         self.current = 0
+        self._lock = threading.Lock()
+        renew_in_child(self, Generations._renew)
+
+    def _renew(self) -> None:
         self._lock = threading.Lock()
 
     def end(self, generation: int) -> None:
