@@ -37,6 +37,8 @@ HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
 #: The delay of the answer RequestThrottled: clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
+#: How many seconds the ledger's metrics are used again.
+SCRAPE_SECONDS = 1.0
 #: How long a measurement of the vital signs is used again (see `_vitals`).
 VITALS_SECONDS = 60.0
 #: The same on an object store, where each 1,000 listed files cost one paid request.
@@ -87,6 +89,9 @@ class Application:
         self.metrics, self.stopping = Metrics(), False
         #: The last measurement: its time in monotonic seconds, for how many seconds it is reused, its lines.
         self._measured: tuple[float, float, list[str]] | None = None
+        #: When the ledger's metrics were read last, in monotonic seconds, and their lines.
+        self._scraped: tuple[float, list[str]] = (0.0, [])
+        self._scraping = asyncio.Lock()
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Handle one request, by the rules of ASGI."""
@@ -197,14 +202,19 @@ class Application:
             return await self._ready()
         if not self._open_metrics and not here:
             return _text(NOT_FOUND, "not found")
-        lines = [
-            *self._lines(),
-            *await self._tables(),
-            *await self._upkeep(),
-            *await self._vitals(),
-            *await self._queues(),
-        ]
+        lines = [*self._lines(), *await self._ledger_lines()]
         return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
+
+    async def _ledger_lines(self) -> list[str]:
+        """Return the metrics of the ledger. Readers within SCRAPE_SECONDS get the same lines, which cost reads of the
+        tables."""
+        async with self._scraping:
+            scraped_at, lines = self._scraped
+            if not lines or time.monotonic() >= scraped_at + SCRAPE_SECONDS:
+                parts = (self._tables, self._upkeep, self._vitals, self._queues)
+                lines = [line for part in parts for line in await part()]
+                self._scraped = time.monotonic(), lines
+            return lines
 
     async def _ready(self) -> Response:
         if self.stopping:

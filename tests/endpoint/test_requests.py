@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 
 from ledger import Ledger
-from ledger.endpoint import connections, serving
+from ledger.endpoint import application, connections, serving
 from ledger.endpoint.application import THROTTLED_SECONDS, Bounds
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import served, unsigned
@@ -528,11 +528,24 @@ def test_an_endpoint_whose_clock_is_behind_the_newest_commit_is_not_ready(query_
         assert ready_of(endpoint) == (200, b"ready\n")
 
 
+def test_readers_of_the_metrics_within_a_second_share_one_reading_of_the_tables(open_endpoint, monkeypatch):
+    list_queues, readings = open_endpoint.ledger.list_queues, []
+    monkeypatch.setattr(open_endpoint.ledger, "list_queues", lambda **named: readings.append(1) or list_queues(**named))
+    monkeypatch.setattr(application, "SCRAPE_SECONDS", 0)
+    assert [asked(open_endpoint, method="GET", path="/metrics")[0] for _ in range(2)] == [200, 200]
+    assert len(readings) == 2
+    monkeypatch.setattr(application, "SCRAPE_SECONDS", 3_600)
+    in_json(open_endpoint, "NoAction", {})
+    first, second = (asked(open_endpoint, method="GET", path="/metrics")[2] for _ in range(2))
+    assert len(readings) == 2 and b"ledger_queue_messages" in first and b"ledger_queue_messages" in second
+
+
 def test_what_cannot_be_found_out_for_metrics_is_no_traceback(open_endpoint, monkeypatch):
     def broken(*given, **named):
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(open_endpoint.ledger, "list_queues", broken)
+    monkeypatch.setattr(application, "SCRAPE_SECONDS", 0)
     status, _, said = asked(open_endpoint, method="GET", path="/metrics")
     assert (status, said) == (500, b"it could not be found out\n")
 
