@@ -84,8 +84,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
 
 
 def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
-    """Print each block as lines of `name  value`, without its empty values, and an empty line between two blocks.
+    """Print each block as lines of `name  value`, and an empty line between two blocks.
 
+    Values that are None, an empty mapping or an empty text have no line.
     If there are no blocks, print `if_empty`.
     """
     first = True
@@ -104,8 +105,8 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
 def text_for_people(value: Any) -> str:
     """Return a value as text for people.
 
-    Thousands are separated, fractions have one digit, instants have no fractions of seconds. A long text is cut after
-    LONGEST characters. Characters that cannot be printed are escaped.
+    Thousands are separated, floats have one digit after the point, instants have whole seconds. A long text is cut
+    after LONGEST characters. Characters that cannot be printed are escaped.
     """
     if value is None:
         return ""

@@ -67,7 +67,7 @@ TRUNCATES = (
     "removes older versions of the table, with the receipts that upkeep has not yet copied from them)"
 )
 #: The advice if nothing else undoes an alteration.
-RESTORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
+RESTORE = "restore an earlier backup (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
     f"{RESTORE}, or make a new ledger and send it the messages of this ledger. "
     'Ledger.open(root, spark, engine="spark") reads this ledger if Spark knows the feature'

@@ -12,9 +12,10 @@ rules.
 share a commit.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has the work's rows. A power cut could then lose only the rows. Therefore `make_durable` syncs each
-   version that this process has seen. This happens before the process commits to another table, and before it answers
-   without a commit. (A later commit to the same table makes both durable, because one folder has both names.)
+   another table has the work's rows. A power cut could then lose the rows and keep the record. Therefore `make_durable`
+   syncs each version that this process has seen. This happens before the process commits to another table, and before
+   it answers without a commit. (A later commit to the same table makes both durable, because one folder has both
+   names.)
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
 this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
@@ -23,9 +24,9 @@ lack the mark, too.) Before a process with `sync` on relies on such a commit, th
 and its entry. The process does the same for earlier commits, back to the nearest one that has the mark or that was
 synced before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.)
 
-**Checkpoints** that the client writes are durable before they can be seen. Checkpoints that an engine writes are synced
-later, at the latest before a vacuum of the client removes an entry that they sum up. If a power cut tears a checkpoint
-before that sync, the entries replace the checkpoint: see `damage.mend`.
+**Checkpoints** that this package writes are durable before they can be seen. Checkpoints that an engine writes are
+synced later, at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears a
+checkpoint before that sync, the entries replace the checkpoint: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Durability:
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        #: All versions up to `_durable` survive a power cut. Up to `_prepared`, all but their names survive it.
+        #: All versions up to `_durable` survive a power cut. Of those up to `_prepared` the content survives.
         self._durable = self._prepared = -1
         #: The entry of the newest durable version, and the stamp of its file.
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
@@ -133,7 +134,8 @@ class Durability:
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
         """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
 
-        `below` is a folder above the new one. Raises FileNotFoundError, and makes nothing, if `below` is gone.
+        `below` is a folder that has existed, and has the new one below it. Raises FileNotFoundError, and makes nothing,
+        if `below` is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
@@ -183,7 +185,7 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Note that a version and all before it are durable. `entry` is the path of its entry, with this `stamp`.
+        """Remember that a version and all before it are durable. `entry` is the path of its entry, with this `stamp`.
 
         Version 0 begins a new log, so what was noted before is forgotten.
         """

@@ -122,7 +122,7 @@ class Exchange:
 def is_loopback_named(request: Request) -> bool:
     """Tell whether a request's header Host names this machine by an address or name that no other machine can have.
 
-    Return True for a request without Host: no browser sends one.
+    Return True for a request without Host: every browser sends a Host.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):

@@ -43,8 +43,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
 
-        After GRACE seconds, or if `force_exit` is set, the server does not wait any longer. `serve` returns only when
-        all calls in the pool have ended.
+        After GRACE seconds, or if `force_exit` is set, the server does not wait any longer. The module's function
+        `serve` then still waits for the end of all calls in the pool.
         """
         self.application.stop()
         self._accepting.cancel()

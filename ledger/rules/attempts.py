@@ -27,8 +27,8 @@ OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 class Share(NamedTuple):
     """The number of a worker, from 0, among the processes that consume under one attempt.
 
-    After a restart, the worker continues the claims of those processes of the earlier run whose numbers are `number`
-    modulo `processes`.
+    After a restart, the worker continues the claims of some processes from before the restart: of those whose number is
+    `number` modulo `processes`.
     """
 
     number: int
@@ -50,8 +50,8 @@ class Attempt(NamedTuple):
         """The application id and version of the send's transaction in Delta's log.
 
         The application id does not name the queue, so one attempt id cannot send to two queues. The version is the
-        number of the content. After a committed version, a transaction may only commit the next number. The versions
-        are even, so no other send can be committed under the id.
+        number of the content. The package commits for an application only the version after the last committed one.
+        All contents have even numbers, so no other send can be committed under the id.
         """
         return f"attempt/{self.attempt_id}", self.content
 
@@ -66,7 +66,7 @@ class Attempt(NamedTuple):
             raise InvalidParameterValue(
                 "attempt_id",
                 self.attempt_id,
-                "Another send was committed under it: of other messages, of more or fewer, or to another queue",
+                "Another send was committed under it: its messages, their number or its queue differ",
                 f"Nothing was sent. {OWN_ID}; a retry sends the same again.",
             )
 

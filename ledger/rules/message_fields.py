@@ -1,7 +1,7 @@
 """The fields of a message, each listed once.
 
-The fields of entries, and the columns of sent tables, of claims' DataFrames and of the views are made from this list.
-So are the columns and statistics of the table `messages`.
+The fields of entries are made from this list. So are the columns of the tables and DataFrames that callers send, of
+claims' DataFrames and of the views, and the columns and statistics of the ledger's table `messages`.
 
 A new field also needs a typed attribute in each of the classes `Entry`, `StoredMessage` and `Message` that shall have
 the field. A field that senders give needs a rule for its value in `rules.message.entry`, and the same rule in
@@ -31,7 +31,7 @@ class Field(NamedTuple):
     name: str
     kind: Kind
     sqs: str | None = None
-    #: Whether senders give the field: in SQS's entries by its SQS name, in tables by a column.
+    #: Whether senders give the field: in SQS's entries by its SQS name, in tables and DataFrames by a column.
     is_given: bool = False
     #: Whether users see the field: as an attribute of `Message`, in a claim's DataFrame, and in the view `messages`.
     is_shown: bool = True

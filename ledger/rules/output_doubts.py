@@ -12,7 +12,8 @@ longer write. Then it grants the messages.
 
 At most one of the two versions is ever committed. So a message's rows are written under at most one receipt, unless the
 owner restores the message later. A redrive, a lock and a restore ask the table, too. If a table cannot be asked, its
-messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores them.
+messages stay in doubt, and nobody receives them. If the table is gone for good, the owner restores the
+messages: a restore does not ask a table that is gone.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ WRITTEN, FENCED = 1, 2
 def new_write_id(table_id: str) -> str:
     """Return a new id for a write that begins.
 
-    The id also names the table, so that nobody takes the answer of a later table at the same place for that table's
-    answer.
+    The id also names the table. A later table at the same place has another id, so its answer is not taken for the
+    answer of the first table.
     """
     return f"{secrets.token_hex(16)}@{table_id}"
 
@@ -99,8 +100,8 @@ def begin(record: Record, table: str, identifier: str) -> Record:
 def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     """Return the record of a message whose rows are written: deleted, even if its deadline has passed.
 
-    Return None if the message is not in doubt because of this write: the write's end is recorded, or the owner restored
-    the message.
+    Return None if this write does not hold the message in doubt: the write's end was noted before, or the owner
+    restored the message.
     """
     if not in_doubt(record) or record.write_id != identifier:
         return None

@@ -148,7 +148,7 @@ def test_a_feature_that_delta_cannot_drop_says_that_nothing_takes_it_back(open_l
     feature("VariantType")(DeltaTable(f"{root}/visibility"))
     health = open_ledger().health().tables["visibility"]
     assert "variantType" in health.by_statement and not health.refused
-    assert "cannot drop variantType: restore a backup of before (`ledger restore-backup BACKUP ROOT" in health.altered
+    assert "cannot drop variantType: restore an earlier backup (`ledger restore-backup BACKUP ROOT" in health.altered
     feature("IdentityColumns")(DeltaTable(f"{root}/visibility"))
     with pytest.raises(TableAltered, match=r"Delta cannot drop identityColumns: .*make a new ledger"):
         queue.receive()

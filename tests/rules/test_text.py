@@ -16,7 +16,7 @@ def test_m1_the_first_character_that_is_refused_is_named_as_the_service_does():
 def test_an_object_that_has_a_name_twice_is_refused_and_the_error_says_which():
     text = '{"a": 1, "b": {"a": 2}, "c": {}}'
     assert json.loads(text, object_pairs_hook=names_once) == json.loads(text)
-    with pytest.raises(NamedTwice, match="the name 'b' stands in it twice"):
+    with pytest.raises(NamedTwice, match="the name 'b' is in one object twice"):
         json.loads('{"a": {"c": 1, "b": 2, "b": 2}}', object_pairs_hook=names_once)
 
 

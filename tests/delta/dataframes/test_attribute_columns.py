@@ -128,7 +128,7 @@ def test_what_a_list_refuses_is_refused_in_its_words_with_the_row(queue, wrong):
     [
         (["{", None, None], None, "not JSON"),
         (['{"a": NaN}', None, None], None, "NaN is no JSON"),
-        (['{"a": 1, "a": 2}', None, None], None, "'a' stands in it twice"),
+        (['{"a": 1, "a": 2}', None, None], None, "'a' is in one object twice"),
         (["[1]", None, None], None, "Must be attributes by name"),
         ([[{"key": "a", "value": "1"}, {"key": "a", "value": "2"}], None, None], None, "twice"),
         ([["a"], None, None], None, "It is list<"),

@@ -2,8 +2,8 @@
 
 A process that both sends and receives, such as the endpoint, mostly receives messages that it has just appended. Rows
 of a segment never change once they are committed, but they may disappear. `find` therefore returns only messages that
-its listing has, in the generation of the tables in which they were appended. If `find` lacks a message of a claim, it
-returns None, and the whole claim is read from the table.
+the given listing has, and only if the ledger's tables were not replaced since the append. If `find` lacks a message of
+a claim, it returns None, and the whole claim is read from the table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _given = attrgetter(*_GIVEN)
 
 
 class GrantedRun(NamedTuple):
-    """A run of a grant, and the record of its messages."""
+    """A run of messages that one receive got, and their record."""
 
     lane: int
     segment: str
@@ -43,7 +43,10 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment, in a `generation` of the tables. `size` is the number of bytes of its rows."""
+    """A committed append to a segment. `size` is the number of bytes of its rows.
+
+    `generation` is the generation of the ledger's tables (see `delta_log.history.Generations`) at the append.
+    """
 
     generation: int
     segment: str
@@ -89,7 +92,7 @@ class RecentMessages:
 
     def _clear(self) -> None:
         self._oldest_first = deque[Append]()
-        #: By segment, its appends in the order of their ordinals.
+        #: By segment, its appends in the order of their first messages.
         self._by_segment: dict[str, list[Append]] = {}
         self._bytes = 0
 
