@@ -75,8 +75,7 @@ class _ArrowUse:
             self.threads.add(thread)
 
     def await_end(self) -> None:
-        """Take the gate, and wait for the other threads."""
-        self.gate.acquire()
+        """Wait for the other threads. The caller holds the gate."""
         until = time.monotonic() + FORK_SECONDS
         while self._others() and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
@@ -128,26 +127,36 @@ def waiting() -> Iterator[None]:
 
 
 def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
-    """Call `acquire` before each fork, after the wait for other threads, and then `release` in the parent and `renew`
-    in the child."""
+    """Call `acquire` before each fork, after the wait for other threads.
+
+    After the fork, call `release` in parent and child if `acquire` returned. In the child, call `renew` before.
+    """
     _held.append((acquire, release, renew))
 
 
+#: The releases of what the thread that forks has acquired, oldest first. If an interrupt ends `_before`, Python still
+#: forks.
+_acquired: list[Callable[[], object]] = []
+
+
 def _before() -> None:
+    _arrow_use.gate.acquire()
+    _acquired.append(_arrow_use.gate.release)
     _arrow_use.await_end()
-    for acquire, _, _ in _held:
+    for acquire, release, _ in _held:
         acquire()
+        _acquired.append(release)
 
 
-def _in_parent() -> None:
-    for _, release, _ in _held:
-        release()
-    _arrow_use.gate.release()
+def _release() -> None:
+    while _acquired:
+        _acquired.pop()()
 
 
 def _in_child() -> None:
     for _, _, renew in _held:
         renew()
+    _release()
     _arrow_use.renew()
     if _arrow_use.is_broken:
         # A renewal may free Arrow's memory, which may hang.
@@ -157,4 +166,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)

@@ -328,7 +328,6 @@ def _close_files_in_child() -> None:
     for file in _files:
         file.close()
     _files.clear()
-    _opening.release()
 
 
 hold_in_forks(_opening.acquire, _opening.release, _close_files_in_child)
