@@ -56,11 +56,14 @@ def disk(monkeypatch):
     disk, link = Disk(), os.link
     monkeypatch.setattr(durability, "sync", disk.sync)
 
-    def linked(source, target, *, dst_dir_fd, **named):
+    def linked(source, target, *, dst_dir_fd=None, **named):
+        if dst_dir_fd is None:
+            # The file of an export.
+            return link(source, target, **named)
         # Before a commit can be seen, all but its own name must be on the disk.
         table = path_of(dst_dir_fd).parent
         disk.links += [one for one in disk.forgets(table) if "_delta_log" not in one]
-        link(source, target, dst_dir_fd=dst_dir_fd, **named)
+        return link(source, target, dst_dir_fd=dst_dir_fd, **named)
 
     monkeypatch.setattr(os, "link", linked)
     return disk
@@ -147,6 +150,40 @@ def test_a_process_with_sync_makes_durable_what_one_without_it_did(tmp_path, dis
     assert disk.forgets(root) != []
     queue.receive(1).delete()
     assert disk.forgets(root) == [] and held.count == 1
+
+
+@pytest.mark.parametrize("by", ["copy", "import"])
+def test_a_copy_that_another_process_made_is_durable_before_it_counts_as_complete(tmp_path, disk, by):
+    """Its owner may delete the source then. Before, a power cut could leave both queues empty."""
+    source = opened(tmp_path / "source").create_queue("orders")
+    source.send(["one", "two"])
+    opened(tmp_path / "ledger").create_queue("orders")
+    mine, other = (opened(tmp_path / "ledger", sync=sync).queue("orders") for sync in (True, False))
+    if by == "import":
+        file = source.export_to(tmp_path / "orders.parquet").path
+    assert (source.copy_to(other) if by == "copy" else other.import_from(file)).messages == 2
+    assert disk.forgets(tmp_path / "ledger") != []
+    again = source.copy_to(mine) if by == "copy" else mine.import_from(file)
+    assert (again.messages, again.before) == (0, 2)
+    assert disk.forgets(tmp_path / "ledger") == []
+
+
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_a_fifo_send_of_duplicates_is_answered_when_the_send_that_it_repeats_is_durable(
+    tmp_path, disk, spark, as_frame
+):
+    other = opened(tmp_path / "ledger", sync=False)
+    entry = {"MessageBody": "one", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
+    queue = other.create_queue("f.fifo", {"FifoQueue": True})
+    mine = Ledger.open(str(tmp_path / "ledger"), spark, "delta-rs").queue("f.fifo")
+    queue.send([entry])
+    assert disk.forgets(tmp_path / "ledger") != []
+    columns = ["'one' AS body", "'g' AS message_group_id", "'1' AS message_deduplication_id"]
+    if as_frame:
+        assert mine.send(spark.range(1).selectExpr(*columns)).count == 0
+    else:
+        assert all(mine.send([entry]))
+    assert [one for one in disk.forgets(tmp_path / "ledger") if "/messages/" in one and "_staging" not in one] == []
 
 
 @pytest.fixture

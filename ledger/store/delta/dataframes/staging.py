@@ -92,6 +92,9 @@ class Staging:
                 publisher = Publisher(self._transactions, self._engine, folder, files, admit)
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
+            if not files:
+                # Duplicates of sends of others may be all that there was: these sends must survive a power cut.
+                self._engine.make_durable()
             return published or not files
         finally:
             if published:

@@ -50,7 +50,11 @@ class Copies:
             if mark is None:
                 break
             marks.append(mark)
-        return CopyProgress(parts, self._version(copies.messages_application(key)) or 0, tuple(marks))
+        messages = self._version(copies.messages_application(key)) or 0
+        # Another process may have committed the parts. The caller goes on behind them, so they must survive a power
+        # cut.
+        self._opened.tables.make_durable("messages", self._opened.tables.version("messages"))
+        return CopyProgress(parts, messages, tuple(marks))
 
     @uses_arrow
     @releasing

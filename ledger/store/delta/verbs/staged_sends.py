@@ -77,6 +77,7 @@ class Publisher:
                     return True
                 ended = end_of(self._engine, self._folder)
                 if ended is not None or not (transaction is None or self._may_be_next(*transaction)):
+                    self._engine.make_durable()
                     return ended == staging.PUBLISHED
         raise attempts.outlasted()
 
