@@ -15,11 +15,11 @@ from ledger import Ledger
 from ledger.client.tables import (
     UnreadableByLibrary,
     arrow_table,
+    for_spark,
     is_integer,
     is_text,
     reading_by_library,
     require_column,
-    without_nanoseconds,
 )
 from ledger.errors import InvalidParameterValue, LedgerError
 
@@ -304,9 +304,9 @@ def test_a_name_with_a_nul_is_refused(rows, library):
 
 def test_for_spark_nanoseconds_are_microseconds_or_an_error():
     fine = pa.table({"x": pa.array([[{"t": 1_000}]], pa.list_(pa.struct([("t", pa.timestamp("ns", "UTC"))])))})
-    assert str(without_nanoseconds(fine).schema.field("x").type).count("timestamp[us") == 1
+    assert str(for_spark(fine).schema.field("x").type).count("timestamp[us") == 1
     with pytest.raises(InvalidParameterValue, match="nanoseconds, which Spark does not keep"):
-        without_nanoseconds(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))
+        for_spark(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))
 
 
 INTERVALS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())

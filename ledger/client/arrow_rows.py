@@ -46,8 +46,10 @@ class SentTable:
     def ids(self) -> pa.Table:
         """Return a row per message: message_id, body (strings).
 
-        Without Spark, the rows have the order of the sent rows. With Spark, the first call reads the stored messages,
-        and may raise errors of Spark. A further call then reads them again: the messages are sent.
+        Without Spark, the rows have the order of the sent rows, and a repeated message of a FIFO queue has the id of
+        the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. There the
+        first call reads the stored messages, and may raise errors of Spark. A further call then reads them again: the
+        messages are sent.
         """
         return self._ids()
 

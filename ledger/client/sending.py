@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.client.access import Access
 from ledger.client.arrow_rows import SentTable, entries_of, sent_table, typed_table
 from ledger.client.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
-from ledger.client.tables import arrow_table, is_spark, require_batch, require_list, without_nanoseconds
+from ledger.client.tables import arrow_table, for_spark, is_spark, require_batch, require_list
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.results import OutcomeList, SendOutcome
 from ledger.rules import attempts
@@ -156,7 +156,7 @@ def _send_table(
             sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
         elif access.frames is not None:
             typed = with_attributes_as_maps(typed_table(table, record.attributes, body), body)
-            frame = access.frames.of(without_nanoseconds(typed))
+            frame = access.frames.of(for_spark(typed))
             of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
             sent, names = SentTable(table.num_rows, cache(lambda: of_frame.ids().toArrow())), table.column_names
         else:

@@ -17,7 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.output_tables.arrow_values import NotPlain, first_changed, first_failing, in_microseconds, plain_column
+from ledger.output_tables.arrow_values import (
+    NotPlain,
+    first_changed,
+    first_failing,
+    plain_column,
+    with_instants_of_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -278,14 +284,14 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise _wrong_value(field, column, error) from error.__cause__
 
 
-def without_nanoseconds(table: pa.Table) -> pa.Table:
-    """Return a table of plain types with microseconds in place of nanoseconds, for Spark, which has none.
+def for_spark(table: pa.Table) -> pa.Table:
+    """Return a table of plain types with instants as Spark has them (see `with_instants_of_spark`).
 
     Raises InvalidParameterValue for a column that would lose nanoseconds.
     """
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
-        kind = in_microseconds(field.type)
+        kind = with_instants_of_spark(field.type)
         try:
             columns[field.name] = table[field.name] if kind == field.type else table[field.name].cast(kind)
         except pa.ArrowInvalid:

@@ -35,6 +35,7 @@ from ledger.delta_log.spark_commits import commit_layout, commit_nothing, commit
 from ledger.delta_log.spark_replay import direct_tables, files_at, statistics_of
 from ledger.delta_log.spark_sessions import (
     EVERY_TRANSACTION,
+    IDEMPOTENT_WRITES,
     SMALL_TRANSACTIONS,
     arrow_frame,
     create_table,
@@ -401,6 +402,9 @@ class SparkTables:
             session = self._spark.newSession()
             for name, value in {**EVERY_TRANSACTION, **(SMALL_TRANSACTIONS if small else {})}.items():
                 session.conf.set(name, value)
+            # With these settings of an application, Delta would take each commit but the first for a repetition.
+            for name in IDEMPOTENT_WRITES:
+                session.conf.unset(name)
             setattr(self._own, kind, session)
         return session
 

@@ -21,6 +21,8 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: The settings with which an application makes its own writes idempotent.
+IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 #: Settings of the sessions that the ledger makes. The user's session keeps its own settings.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.

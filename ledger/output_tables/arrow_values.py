@@ -169,17 +169,20 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
     return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
 
 
-def in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """Return a plain type with instants in microseconds in place of instants in nanoseconds, at any depth."""
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
+def with_instants_of_spark(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type with instants as Spark has them, at any depth: in microseconds, and with a zone.
+
+    An instant without a zone counts as UTC.
+    """
+    if types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz is None):
+        return pa.timestamp("us", kind.tz or "UTC")
     if types.is_map(kind):
-        return pa.map_(in_microseconds(kind.key_type), in_microseconds(kind.item_type))
+        return pa.map_(with_instants_of_spark(kind.key_type), with_instants_of_spark(kind.item_type))
     if types.is_struct(kind):
-        return pa.struct([field.with_type(in_microseconds(field.type)) for field in kind])
+        return pa.struct([field.with_type(with_instants_of_spark(field.type)) for field in kind])
     if is_list(kind):
         listed = pa.large_list if types.is_large_list(kind) else pa.list_
-        return listed(kind.value_field.with_type(in_microseconds(kind.value_type)))
+        return listed(kind.value_field.with_type(with_instants_of_spark(kind.value_type)))
     return kind
 
 

@@ -46,10 +46,14 @@ NULL, UNSHOWN = "null", "unshown"
 #: Matches a refusal: its field, bound, place and value. The expressions that make this text, which Spark shows in
 #: plans, do not match.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: The formats of instants in JSON, with all digits that Spark stores. Spark's default formats cut microseconds off.
-ALL_DIGITS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+#: How Spark writes rows as JSON, whatever the session's settings say: a retry from another session must write the same.
+#: Instants have all digits that Spark stores. (Spark's default formats cut microseconds off. A format with optional
+#: parts is written with its brackets under spark.sql.legacy.timeParserPolicy=LEGACY.)
+JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+    "ignoreNullFields": "true",
 }
 #: The types that the columns of each kind may have.
 TYPES = {
@@ -471,7 +475,7 @@ def _as_json(frame: DataFrame) -> Column:
     """
     from pyspark.sql import functions as F
 
-    row = F.to_json(F.struct("*"), ALL_DIGITS)
+    row = F.to_json(F.struct("*"), JSON_OPTIONS)
     names = Counter(name.lower() for name in frame.columns)
     for field in schema_of(frame)["fields"]:
         # Spark can name no column whose name differs from another column's only in capitals.

@@ -123,7 +123,9 @@ class BulkSender:
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
         engine = store.engine.publishing()
-        self._writer: Staging | SparkAppend = SparkAppend(store) if engine is None else Staging(store, engine, spark)
+        self._writer: Staging | SparkAppend = (
+            SparkAppend(store, spark) if engine is None else Staging(store, engine, spark)
+        )
 
     @releasing
     def send(

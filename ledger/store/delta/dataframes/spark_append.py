@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.history import is_gap
+from ledger.delta_log.spark_sessions import IDEMPOTENT_WRITES
 from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
 from ledger.store.delta.commit.transactions import after_commit
@@ -18,7 +19,7 @@ from ledger.store.delta.verbs.quotas import bounds_of
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.verbs.store import DeltaStore
 
@@ -31,8 +32,8 @@ class SparkAppend:
     #: Spark's write is also its commit, so the written rows cannot be compared with the counted rows before the commit.
     compares_rows = False
 
-    def __init__(self, store: DeltaStore) -> None:
-        self._store, self._transactions = store, store.transactions
+    def __init__(self, store: DeltaStore, spark: SparkSession) -> None:
+        self._store, self._transactions, self._spark = store, store.transactions, spark
 
     @staticmethod
     def require_takes(queue: QueueRecord) -> None:
@@ -76,6 +77,9 @@ class SparkAppend:
             .option("userMetadata", json.dumps(metadata))
             .option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings)))
         )
+        if transaction is None and any(self._spark.conf.get(name, None) for name in IDEMPOTENT_WRITES):
+            # With these settings, Delta would take this send for a repetition of the session's last write.
+            transaction = f"send/{operation}", 1
         if transaction is not None:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
         failed: Exception | None = None
