@@ -165,7 +165,7 @@ class Upkeeper:
             log.debug("no round of upkeep is due")
             return None
         if not over:
-            log.debug("a round of upkeep is due (%s), and another process is at one", why)
+            log.debug("a round of upkeep is due (%s), and another process runs one", why)
             return None
         if not self._rounds.take(looked, now):
             log.debug("a round of upkeep is due (%s), and another process was first", why)

@@ -210,7 +210,7 @@ class LedgerUpkeepOperator(BaseOperator):
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
         else:
             done = ledger.upkeep(self.vacuum)
-        self.log.info("upkeep: %s", "no round is due, or another process is at one" if done is None else in_words(done))
+        self.log.info("upkeep: %s", "no round is due, or another process runs one" if done is None else in_words(done))
         return None if done is None else dict(vars(done))
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 @click.argument("queue", required=False)
 @click.option("--receipt", metavar="ID", help="Only events of this receipt.")
 @click.option(
-    "--message", metavar="ID", help="Only events of the receipts of this message of QUEUE, also in earlier queues."
+    "--message",
+    metavar="ID",
+    help="Only events of receipts that this message of QUEUE has had, there or in earlier queues.",
 )
 @click.option(
     "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
@@ -67,10 +69,12 @@ def history(
     record = None if queue is None else store.queue(queue)
     matching_events = events(store.engine, None if message else record and record.id, receipt)
     if message is not None:
-        store.peek(record, message)
-        receipts = _receipts_of(ledger, message, matching_events, names)
-        if not receipts:
+        stored = store.peek(record, message)
+        receipts, are_all = _receipts_of(ledger, message, matching_events, names)
+        if not receipts and are_all and not stored.record.receive_count:
             raise click.ClickException(f"the message {message} has no receipt: it was never received")
+        if not receipts:
+            raise click.ClickException(f"no receipt of the message {message} is known")
         matching_events = [event for event in matching_events if event["receipt_id"] in receipts]
     shown = matching_events[-last:]
     if receipt is not None and not matching_events:
@@ -101,8 +105,8 @@ def history(
 
 def _receipts_of(
     ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
-) -> set[str]:
-    """Return the receipts that a message has had, also in earlier queues, as far back as versions are kept.
+) -> tuple[set[str], bool]:
+    """Return the receipts that a message has had, also in earlier queues, and whether all needed versions were kept.
 
     The search begins with the message's present queue and receipt. The version before a receipt's grant shows the
     previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
@@ -131,7 +135,8 @@ def _receipts_of(
             position = None if before == position else before
     except InvalidParameterValue:
         click.echo("ledger: the versions with earlier receipts are not kept any more", err=True)
-    return receipts
+        return receipts, False
+    return receipts, True
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
@@ -147,7 +152,12 @@ def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[
 
 @click.command(short_help="Query the analysts' views in SQL.")
 @click.argument("query")
-@click.option("--version", type=int, metavar="N", help="Read this version of the table visibility, as in `receipts`.")
+@click.option(
+    "--version",
+    type=int,
+    metavar="N",
+    help="Read version N of the table visibility, a number in the column version of the view receipts.",
+)
 @click.option("--timestamp", metavar="TIME", help="Read as of an instant, such as 2026-01-31T12:00:00Z.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @as_json

@@ -17,6 +17,7 @@ from ledger.cli.queues import confirm
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.store.delta.destruction import Destroyed
+    from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.repair import Repair
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
@@ -49,7 +50,6 @@ def upkeep(
     if every is not None and if_due:
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
     if every is not None:
-        # The import is inside the function because `ledger --help` needs no Arrow.
         from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
@@ -61,7 +61,7 @@ def upkeep(
         if done is not None:
             _print(done, json, {"ran": True})
         else:
-            idle = "No round is due, or another process is at one."
+            idle = "No round is due, or another process runs one."
             report(json, {"ran": False, "reason": idle}, idle)
     else:
         steps = ProgressLine(every=0)
@@ -104,7 +104,7 @@ def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, jso
 @as_json
 @with_root
 def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
-    """Copy versions of all tables that belong together into the folder DEST, while the ledger is in use.
+    """Copy all tables into the folder DEST, each at a version that fits the others. The ledger may be in use.
 
     DEST must be an empty folder or not exist. Past versions are not copied.
 
@@ -121,9 +121,11 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 
 
 def _require_folder(name: str, path: str) -> None:
-    """Raise click.UsageError for `-`: a backup and a ledger are folders, and no streams."""
+    """Raise click.UsageError for `-`: a backup and a ledger are folders, and `-` means a stream."""
     if path == "-":
-        raise click.UsageError(f"{name} is -, and it is a folder, no stream: name a folder (./- for one of that name).")
+        raise click.UsageError(
+            f"{name} must be a folder, and - means a stream. For a folder with the name -, write ./-."
+        )
 
 
 @click.command("restore-backup", short_help="Make a ledger from a backup.")
@@ -163,9 +165,11 @@ def repair(
     place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
 ) -> None:
     """Repair the ledger at ROOT (default: LEDGER_ROOT), on a local path, after a power failure. A table with a damaged
-    log entry is cut back to its last whole version. Damaged files of messages are removed, and their messages are lost.
-    The command shows what is lost, and asks on a terminal. If stdin is no terminal, --yes is needed. Removed files go
-    to the folder _ledger_lost next to the tables. First stop all processes that use the ledger.
+    log entry or data file is cut back to its last whole version. Two exceptions: if a later checkpoint sums up the
+    entry, only versions before that checkpoint become unreadable. From the table messages, the command removes damaged
+    data files, and their messages are lost. The command shows what is lost, and asks on a terminal. If stdin is no
+    terminal, --yes is needed. Removed files go to the folder _ledger_lost next to the tables. First stop all processes
+    that use the ledger.
 
     With --clock, the command repairs queues whose verbs raise ClocksDisagree. This happens after a machine whose clock
     was ahead has committed. First set this machine's clock right. Other processes may use the ledger meanwhile.
@@ -195,25 +199,30 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
         print_json(*(dataclasses.asdict(fix) for fix in fixes))
         return
     for fix in fixes:
-        if fix.lanes:
-            lanes, messages = many(fix.lanes, "lane"), many(fix.messages, "message")
-            change = "would be put right" if dry_run else "put right"
-            click.echo(f"{fix.queue}: {lanes} {change}, {fix.ahead:,.1f} s ahead, with the leases of {messages}")
-        if fix.refused_sends:
-            change = "would go on" if dry_run else "go on"
-            click.echo(f"{fix.queue}: sends {change}; the last was {fix.ahead:,.1f} s ahead")
-        if fix.changed_ahead:
-            change = "would be set" if dry_run else "are set"
-            changed = f"it was made or changed by a clock that was {fix.ahead:,.1f} s ahead"
-            click.echo(f"{fix.queue}: {changed}; its timestamps, and what has expired, {change} by this clock")
-        if fix.tasks:
-            tasks = f"{many(fix.tasks, 'message move task')} started by a clock that was ahead"
-            click.echo(f"{fix.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
-        if fix.sent_ahead:
-            sent = f"{many(fix.sent_ahead, 'message')} sent by a clock that was ahead"
-            click.echo(f"{fix.queue}: {sent}; they become visible when their time has come")
+        for sentence in _describe_fix(fix, dry_run):
+            click.echo(f"{fix.queue}: {sentence}")
     if not wrong:
         click.echo("no queue's time is ahead of this machine's clock")
+
+
+def _describe_fix(fix: ClockRepair, dry_run: bool) -> Iterator[str]:
+    would = "would" if dry_run else "has"
+    if fix:
+        yield f"its latest wrong time {'is' if dry_run else 'was'} {fix.ahead:,.1f} s ahead"
+    if fix.lanes:
+        records = f", with the records of {many(fix.messages, 'message')}" if fix.messages else ""
+        yield f"the repair {would} set back the time of {many(fix.lanes, 'lane')}{records}"
+    if fix.refused_sends:
+        yield f"sends were refused after a send by a clock that was ahead; they {'would ' if dry_run else ''}go on"
+    if fix.changed_ahead:
+        changed = "a clock that was ahead made or changed the queue, or noted what has expired"
+        yield f"{changed}; the repair {would} set these times by this clock"
+    if fix.tasks:
+        tasks, go_on = many(fix.tasks, "message move task"), "would continue" if dry_run else "continues"
+        yield f"a clock that was ahead started or continued {tasks}; the move {go_on}"
+    if fix.sent_ahead:
+        sent = many(fix.sent_ahead, "message")
+        yield f"a clock that was ahead sent up to {sent}; each becomes visible when its time has come"
 
 
 def _now(milliseconds: int) -> str:
@@ -227,9 +236,8 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
 
     damage = Ledger.repair(root, dry_run=True)
     if damage and not dry_run:
-        if not json:
-            click.echo("\n".join(_describe(damage)))
-        confirm(f"Take this out of the ledger at {root}?", yes)
+        click.echo("\n".join(_describe(damage)), err=json)
+        confirm(f"Make these repairs in the ledger at {root}?", yes)
         damage = Ledger.repair(root)
     if json:
         print_json({"repaired": bool(damage) and not dry_run, **dataclasses.asdict(damage)})

@@ -245,8 +245,9 @@ def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number
             aws_trace_header=row["aws_trace_header"],
         )
         sender = message_attributes.sender_id(row["sender_id"])
-        if row["sent_at"] is None or row["available_at"] is None:
-            raise InvalidParameterValue("sent_at", None, "A message has the instants sent_at and available_at")
+        for name in ("sent_at", "available_at"):
+            if row[name] is None:
+                raise InvalidParameterValue(name, None, "Must not be null")
     except LedgerError as error:
         advice = f"{error.advice} Earlier row groups are imported. A further import of the file continues after them."
         raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error

@@ -40,8 +40,8 @@ _USER_ACCOUNT, _PLACE = (
 #: A session token must fit into a header.
 _TOKEN = re.compile("[!-~]{1,4096}")
 _FILE = (
-    'A key is a table [ID_OF_THE_KEY] with secret = "...", of another account also account = "12 digits", user = '
-    '"arn:aws:iam::..." to name it in policies, and session_token = "..." for a key of a session.'
+    'A key is a table [ID_OF_THE_KEY]. It must have secret = "...". It may have account = "12 digits" (default: the '
+    'account of the ledger), user = "arn:aws:iam::..." (its name in policies) and session_token = "..." (of a session).'
 )
 
 
@@ -71,10 +71,9 @@ def read(path: str, owner: str) -> Keys:
     wrong key's id, but no secret.
     """
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            # A pipe would give the keys once only, or let the process wait for a writer.
-            raise OSError(0, "It is no regular file, and is read more than once")
-        tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        # A pipe would give the keys once only, or let the process wait for a writer.
+        is_file = stat.S_ISREG(Path(path).stat().st_mode)
+        tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8")) if is_file else {}
     except RecursionError:
         raise InvalidParameterValue("keys", path, "Its values are nested too deep", _FILE) from None
     except OSError as error:
@@ -83,6 +82,9 @@ def read(path: str, owner: str) -> Keys:
         # Only the place: the rest of the sentence may show a part of a secret.
         place = _PLACE.search(str(error))
         raise InvalidParameterValue("keys", path, f"It is no TOML{f' ({place[0]})' if place else ''}", _FILE) from None
+    if not is_file:
+        bound = "It must be a regular file, because it is read again on SIGHUP"
+        raise InvalidParameterValue("keys", path, bound, _FILE)
     keys_by_id = {name: _key(path, name, table, owner) for name, table in tables.items()}
     if not keys_by_id:
         raise InvalidParameterValue("keys", path, "There is no key in it", _FILE)
@@ -104,11 +106,14 @@ def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
 
 
 def _key(place: str, name: str, table: object, owner: str) -> Key:
+    if not isinstance(table, dict):
+        fix = f"Begin with a line [ID_OF_THE_KEY]. {_FILE}"
+        raise InvalidParameterValue("keys", place, f"{name[:40]!r} is in no table", fix)
     where = f"{place}: [{name[:130]}]"
     if not _ID.fullmatch(name):
         raise InvalidParameterValue("keys", where, "A key's id has 1 to 128 letters, digits and _", _FILE)
-    unknown = sorted(set(table) - {"secret", "account", "user", "session_token"}) if isinstance(table, dict) else [name]
-    if not isinstance(table, dict) or unknown:
+    unknown = sorted(set(table) - {"secret", "account", "user", "session_token"})
+    if unknown:
         bound = f"It has secret, account, user and session_token, and nothing else: {unknown[0][:40]!r} is none of them"
         raise InvalidParameterValue("keys", where, bound, _FILE)
     secret, account, user = table.get("secret"), table.get("account", owner), table.get("user")

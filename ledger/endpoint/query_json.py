@@ -6,9 +6,9 @@ always XML (see `query_protocol.without_action`).
 Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and
 `queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
 
-Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
-`ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,
-test_get_queue_attributes_json_format and test_get_list_queues_fails_json_format.
+Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a
+`ListQueuesResponse` of SQS that the tests of aws-sdk-for-zig quote, and LocalStack's tests that were validated against
+AWS, test_get_queue_attributes_json_format and test_get_list_queues_fails_json_format.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _OLDER_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
 def is_accepted(request: Request) -> bool:
-    """Tell whether the first type in Accept that is JSON or XML is JSON.
+    """Of the types in Accept, look at the first one that is JSON or XML. Return whether it is JSON.
 
-    Weights (q=) and wildcards are ignored. If Accept names neither JSON nor XML, the answer is XML.
+    Weights (q=) and wildcards are ignored. If Accept names neither JSON nor XML, return False: the answer is XML.
     """
     kinds = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
     return next((kind == CONTENT_TYPE for kind in kinds if kind in (CONTENT_TYPE, *_XML)), False)

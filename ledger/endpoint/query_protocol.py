@@ -73,7 +73,8 @@ _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read(request: Request) -> Command:
     """Return the command whose parameters are in a request's body and in its URL's query.
 
-    Raises InvalidParameterValue for a value that must be an integer and is not, and a Refusal for any other mistake.
+    Raises InvalidParameterValue if a value must be an integer and is not one of at most 18 digits. Raises a Refusal for
+    any other mistake.
     """
     try:
         text = request.body.decode()
@@ -90,7 +91,7 @@ def read(request: Request) -> Command:
     if action in NOT_OF_A_QUEUE and addresses.queue_in_path(request.path):
         raise unknown_action(action)
     shape = service_model.input_shape(action)
-    assert action is not None, "it is the name of a shape"
+    assert action is not None, "input_shape refuses a request without an action"
     parameters = _structure(shape, _tree(values), action, "")
     # Recorded: a batch action without entries has an empty batch, not a missing parameter (see issue 630 of
     # aws-sdk-php).
@@ -211,7 +212,7 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
         raise Refusal("MalformedQueryString", f"The parameter {where} has parts, and takes a value.")
     if kind in ("integer", "long"):
         if not re.fullmatch(r"-?[0-9]{1,18}", given):
-            raise InvalidParameterValue(where, given, "Must be an integer")
+            raise InvalidParameterValue(where, given, "Must be an integer of at most 18 digits")
         return int(given)
     return service_model.blob(given) if kind == "blob" else given
 
@@ -235,7 +236,8 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
         raise Refusal("MalformedQueryString", f"The parameter {where} needs a number after it: {where}.1.")
     wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)
     if wrong is not None:
-        raise Refusal("MalformedQueryString", f"The parameter {where}.{wrong[:20]} has no number.")
+        bound = f"the part after {where} must be a number from 1 to 9999 without leading zeros"
+        raise Refusal("MalformedQueryString", f"In the parameter {where}.{wrong[:20]}, {bound}.")
     return sorted((int(number), member) for number, member in given.items())
 
 

@@ -41,8 +41,8 @@ _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, 
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
 #: How libraries write such an error in a text, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error. The exception's class begins the text or a line. Or it follows the beginning of a
-#: line: a colon, "Caused by: ", or a text that ends with an executor's name and "): ".
+#: How Java writes such an error: in one line, an exception class, a colon and the sentence of the system. The line may
+#: have other classes before it, and begin with a colon, "Caused by: ", or a text with an executor that ends with "): ".
 _DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
@@ -69,7 +69,7 @@ _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users see it. `place` is the name of the file and the line that raised it, if known."""
+    """An exception as users see it. `place` is the innermost line of the user's code, as `file.py:7`, if known."""
 
     type: str
     message: str
@@ -77,7 +77,7 @@ class RowError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The error in one line, as a reason."""
+        """The error in one line: the text that is stored as the reason of a message."""
         words = f"{self.type}: {self.message}" if self.message else self.type
         return f"{words} ({self.place})" if self.place else words
 
@@ -167,9 +167,9 @@ def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[st
 
 
 def value_refused(error: BaseException) -> tuple[str, str] | None:
-    """Return the sentence about a value that the ledger refused in a task, and its row in words (empty if unknown).
+    """Return the sentence about a value that the ledger refused in a task, and a text that names the value's row.
 
-    Return None for any other error.
+    The text is empty if the row is unknown. Return None for any other error.
     """
     match = raised_in_sql(error, REFUSED)
     return None if match is None else refused_value(match)
@@ -196,7 +196,7 @@ def row_error(error: BaseException) -> RowError:
         text = f"its text cannot be read ({type(unreadable).__name__})"
     refusal = value_refused(error)
     if refusal is not None:
-        # Leave out the row: equal reasons form one group in SQL.
+        # Do not name the row, so that users can group messages by reason.
         sentence = outer.reason if isinstance(outer, OutputNotWritten) else refusal[0]
         return RowError(OutputNotWritten.__name__, _line(sentence))
     if _WORKER_ENDED in text:

@@ -50,7 +50,8 @@ class Handled:
 
     `error` describes an error of the handler or of its answer, or the output table's refusal of the rows. `raised` is
     the exception that the handler raised, that a batch handler returned for the message, or that the reading of the
-    answer raised. If the message's group is closed or at its limit, `raised` is a RetryLater that says so.
+    answer raised. If the message's group is closed (see `group_limits`) or at its limit, `raised` is a RetryLater with
+    that reason.
     """
 
     message: Message
@@ -147,7 +148,8 @@ class CallSteps:
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
                 problem = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
                 problem = f"{problem}: it must return None, or a list with an answer for each message, in their order"
-                options.warn(f"{problem}. More than one message is handed out again in halves")
+                again = ". The handler gets the batch again in halves" if len(part) > 1 else ""
+                options.warn(f"{problem}{again}")
                 self.raised(TypeError(problem))
                 return
         for message, own_answer in zip(part, answers):

@@ -83,6 +83,19 @@ def test_the_history_of_a_dead_letter_tells_what_it_died_of(cli, ledger, queue):
     assert other not in str(seen) and seen[-1]["receipt_id"] == claims[-1].receipt_id
 
 
+def test_a_message_whose_receipts_a_backup_does_not_have_was_not_never_received(cli, ledger, queue, tmp_path):
+    dead = ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}})
+    (one,) = queue.send(["a"])
+    queue.receive(1).release()
+    assert not queue.receive(1)
+    assert cli("backup", tmp_path / "backup").code == 0
+    assert run("restore-backup", tmp_path / "backup", tmp_path / "restored").code == 0
+    ran = run("history", "dead", "--message", one, root=tmp_path / "restored")
+    assert ran.code == 1 and f"no receipt of the message {one} is known" in ran.err
+    assert "never received" not in ran.err and "not kept any more" in ran.err
+
+
 def test_the_history_of_a_restored_message_tells_who_had_it(cli, queue):
     (one,) = queue.send(["a"])
     claim = queue.receive(1)
@@ -155,7 +168,7 @@ def test_upkeep_if_due_runs_a_round_or_says_that_none_is_due(cli, queue):
 def test_upkeep_if_due_says_that_no_round_is_due(cli, ledger):
     assert "No round is due" in cli("upkeep", "--if-due").out and "is due" not in cli("upkeep").out
     assert cli("upkeep", "--if-due", "--json").documents == [
-        {"ran": False, "reason": "No round is due, or another process is at one."}
+        {"ran": False, "reason": "No round is due, or another process runs one."}
     ]
 
 

@@ -73,5 +73,5 @@ def test_a_stream_is_no_folder_of_a_backup(cli, sent, tmp_path, monkeypatch, wor
     monkeypatch.chdir(tmp_path)
     assert cli("backup", "saved").code == 0
     ran = cli(*words)
-    assert ran.code == 2 and "name a folder" in ran.err and not (tmp_path / "-").exists()
+    assert ran.code == 2 and "must be a folder" in ran.err and not (tmp_path / "-").exists()
     assert cli("backup", "./-").code == 0, "a folder of that name can be named"

@@ -222,13 +222,18 @@ def test_what_is_no_export_is_refused_and_a_wrong_row_is_named(make_queue, make_
             target.import_from(tmp_path / f"{name}.parquet")
     with pytest.raises(InvalidParameterValue, match="FIFO"):
         make_fifo(Lanes=1).import_from(file)
-    bodies = pa.array(["m0", None, "m2"])
-    wrong = table.set_column(1, "body", bodies)
-    with pq.ParquetWriter(tmp_path / "wrong.parquet", wrong.schema) as writer:
-        writer.write_table(wrong)
-        writer.add_key_value_metadata({b"ledger.export.rows": b"[3]"})
-    with pytest.raises(InvalidParameterValue, match="row 2"):
-        target.import_from(tmp_path / "wrong.parquet")
+    for name in ("body", "sent_at", "available_at"):
+        values = pa.array(
+            [None if n == 1 else value for n, value in enumerate(table[name].to_pylist())],
+            table.schema.field(name).type,
+        )
+        wrong = table.set_column(table.schema.get_field_index(name), name, values)
+        with pq.ParquetWriter(tmp_path / "wrong.parquet", wrong.schema) as writer:
+            writer.write_table(wrong)
+            writer.add_key_value_metadata({b"ledger.export.rows": b"[3]"})
+        with pytest.raises(InvalidParameterValue, match="row 2") as refused:
+            target.import_from(tmp_path / "wrong.parquet")
+        assert name == "body" or f"Value None for parameter {name} is invalid" in str(refused.value)
     pq.write_table(table.slice(1), tmp_path / "rewritten.parquet")
     with pytest.raises(InvalidParameterValue, match="somebody has changed it"):
         target.import_from(tmp_path / "rewritten.parquet")

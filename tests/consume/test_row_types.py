@@ -265,7 +265,7 @@ def test_a_batch_whose_answers_are_not_as_many_is_warned_of(place, caplog):
 
     done = place.queue.consume(handler, place.table, batch=2, concurrency=1)
     assert done.messages == 2 and calls == [2, 1, 1]
-    assert "a list of 1 for a batch of 2 messages" in caplog.text and "handed out again in halves" in caplog.text
+    assert "a list of 1 for a batch of 2 messages" in caplog.text and "gets the batch again in halves" in caplog.text
 
 
 def test_half_a_character_fails_its_message_alone_and_is_not_paid_for_again(place):

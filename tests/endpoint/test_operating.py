@@ -319,7 +319,11 @@ def test_a_hangup_changes_nothing_where_there_is_no_file_of_keys(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "It is no regular file"), ("a = " + "[" * 50_000, "nested too deep")]
+    ("content", "said"),
+    [
+        (None, "It must be a regular file, because it is read again on SIGHUP"),
+        ("a = " + "[" * 50_000, "nested too deep"),
+    ],
 )
 def test_keys_that_cannot_be_read_are_refused_at_once(tmp_path, content, said):
     file = tmp_path / "keys"

@@ -148,6 +148,21 @@ def test_what_is_wrong_in_a_query_has_its_code_in_xml(open_endpoint, body, code)
     assert (found, 400 <= status < 500) == (code, True) and message
 
 
+@pytest.mark.parametrize("number", ["0", "01", "10000", "one"])
+def test_a_query_is_told_which_numbers_its_parameters_take(open_endpoint, number):
+    body = f"Action=ReceiveMessage&QueueUrl={URL}&AttributeName.{number}=All"
+    _, code, message = in_query(open_endpoint, body.encode())
+    assert code == "MalformedQueryString"
+    bound = "the part after AttributeName must be a number from 1 to 9999 without leading zeros"
+    assert message == f"In the parameter AttributeName.{number}, {bound}."
+
+
+def test_an_integer_of_19_digits_in_a_query_is_told_the_bound(open_endpoint):
+    body = f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&DelaySeconds={'1' * 19}"
+    _, code, message = in_query(open_endpoint, body.encode())
+    assert code == "InvalidParameterValue" and "Must be an integer of at most 18 digits" in message
+
+
 def test_a_list_or_map_of_one_member_needs_no_number_in_a_query(query_models):
     ledger = Ledger.in_memory(FrozenClock())
     with served(ledger, ledger.clock, query_models, unsigned) as found:

@@ -238,6 +238,14 @@ def test_a_member_that_a_key_does_not_have_is_named(tmp_path):
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_member_in_no_table_of_the_file_of_keys_is_named(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('secret = "hunter2 hunter2"\n')
+    with pytest.raises(InvalidParameterValue, match=r"'secret' is in no table\. Begin with a line \[ID_OF") as refused:
+        keys.read(str(file), "123456789012")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_signature_that_is_refused_is_a_line_of_the_log_with_no_key_in_it(verifier, caplog):
     for request, said in (
         (signed(secret="another secret"), "SignatureDoesNotMatch: The request signature we calculated does not match"),

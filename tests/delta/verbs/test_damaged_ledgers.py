@@ -166,6 +166,10 @@ def test_the_command_shows_what_is_lost_and_needs_yes(open_ledger, root, queue, 
     (version,) = empty(root, "messages")
     assert main(["repair", root]) == 2
     assert f"version {version}: not known (has no bytes)" in capsys.readouterr().out
+    assert main(["repair", root, "--json"]) == 2
+    asked = capsys.readouterr()
+    assert f"version {version}: not known (has no bytes)" in asked.err and not asked.out
+    assert "Make these repairs" in asked.err
     assert main(["repair", root, "--dry-run"]) == 0
     assert main(["repair", root, "--yes"]) == 0
     assert "_ledger_lost" in capsys.readouterr().out

@@ -28,7 +28,7 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Comments(NamedTuple):
-    """The comment on a view (the text `view`), and the comments on its columns in their order."""
+    """`view` is the comment on a view. `columns` are the comments on its columns, in their order."""
 
     view: str
     columns: Mapping[str, str]
