@@ -169,6 +169,8 @@ def consume(
             f"{function} raises the same error for every message: {type(error).__name__}: {error}. The messages were "
             "given back"
         ) from None
+    if consumed.failed or consumed.rejected:
+        say(f"`ledger history {queue}` says why messages failed")
     counts = {
         "messages": consumed.messages,
         "rows": consumed.rows,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
 FindingFields = tuple[str, str, str, str]
 #: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days of writing than LOW_DAYS.
-LOW_BYTES, LOW_DAYS = 1 << 30, 2
+LOW_BYTES, LOW_DAYS = 1_000_000_000, 2
 #: Warn about a claim that is held for this long: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
 #: Warn above this number of receipts of acknowledged claims that upkeep has not joined: they make receives slower (see
@@ -71,6 +71,7 @@ def _disk(vitals: Vitals) -> FindingFields:
     if not is_low:
         return "OK", "disk", found, ""
     found += "" if days is None or days >= LOW_DAYS else f", which is enough for {days * 24:,.0f} h"
+    found += f" (enough are {in_bytes(LOW_BYTES)}, and {LOW_DAYS} days at that rate)"
     advice = "free space on this disk, then run `ledger upkeep`; it keeps files for deleted_file_retention and "
     advice += "log_retention: shorter ones (`ledger upkeep --settings FILE`) free more"
     return "FAIL" if disk.free < LEAST_FREE_BYTES else "WARN", "disk", found, advice

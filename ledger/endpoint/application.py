@@ -27,6 +27,7 @@ from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
 from ledger.rules.limits import LEAST_FREE_BYTES
+from ledger.rules.redrive import dead_letter_queues
 from ledger.rules.upkeep import why_overdue
 
 log = logging.getLogger("ledger.endpoint")
@@ -325,26 +326,28 @@ class Application:
     async def _queues(self) -> list[str]:
         """Return the metrics of the messages of the first 200 queues, by name."""
 
-        def counted() -> list[tuple[str, Any]]:
-            counts = []
+        def counted() -> tuple[dict[str, Any], set[str]]:
+            found = {}
             for queue in self._endpoint.ledger.list_queues(max_results=200):
                 # Leave out a queue whose time disagrees with the clock.
                 with contextlib.suppress(ClocksDisagree):
-                    counts.append((queue.name, queue.counts()))
-            return counts
+                    found[queue.name] = queue.counts()
+            return found, dead_letter_queues(record.attributes for record in self._endpoint.ledger.store.queues())
 
         try:
-            counts_by_name = await self.pool.run(counted)
+            counts_by_name, targets = await self.pool.run(counted)
         except LedgerError:
             return []
         states = ("visible", "delayed", "in_flight")
-        depth = [({"queue": name, "state": state}, getattr(c, state)) for name, c in counts_by_name for state in states]
-        ages = [({"queue": name}, c.age_of_oldest) for name, c in counts_by_name if c.age_of_oldest is not None]
+        counted_queues = counts_by_name.items()
+        depth = [({"queue": name, "state": state}, getattr(c, state)) for name, c in counted_queues for state in states]
+        ages = [({"queue": name}, c.age_of_oldest) for name, c in counted_queues if c.age_of_oldest is not None]
         return [
             *metrics.family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
             *metrics.family(
                 "ledger_queue_age_of_oldest_seconds", "gauge", "Age of the oldest message still there.", ages
             ),
+            *metrics.dead_letters(counts_by_name, targets),
         ]
 
 

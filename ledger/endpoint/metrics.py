@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,6 +76,13 @@ def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
     yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
     text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
     yield from family("ledger_upkeep_overdue", "gauge", text, [({}, int(is_overdue))])
+
+
+def dead_letters(counts: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
+    """Yield the metric of the messages in dead-letter queues: those of `counts`, by name, that are in `targets`."""
+    text = "Messages in a queue that another queue's RedrivePolicy names, and that nobody has acknowledged."
+    kept = (({"queue": name}, one.stored + one.in_flight) for name, one in counts.items() if name in targets)
+    yield from family("ledger_dead_letters", "gauge", text, kept)
 
 
 def vitals(measured: Any) -> Iterator[str]:

@@ -75,6 +75,12 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
     return RedrivePolicy(target, int(count))
 
 
+def dead_letter_queues(attributes: Iterable[Mapping[str, str]]) -> set[str]:
+    """Return the names of the queues that a redrive policy names. `attributes` has those of each queue."""
+    policies = map(policy_of, attributes)
+    return {policy.target for policy in policies if policy is not None}
+
+
 def answered(text: str) -> str:
     """Return a redrive policy as a call for a queue's attributes answers it: without spaces, its count as a number.
 

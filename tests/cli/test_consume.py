@@ -35,9 +35,11 @@ def test_it_writes_rows_and_says_what_it_did(cli, queue, handlers):
     queue.send(["1", "2", "poison"])
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--cost", "tokens")
     assert ran.code == 0 and ran.out == "consumed 2 messages of work, 2 rows, 3 failed, 1 parked, tokens 6\n"
+    assert "`ledger history work` says why messages failed" in ran.err
+    assert "invalid literal for int()" in cli("history", "work").out
     assert sorted(DeltaTable("rows").to_pyarrow_table()["n"].to_pylist()) == [1, 2]
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--json")
-    assert ran.documents[0]["messages"] == 0
+    assert ran.documents[0]["messages"] == 0 and "says why" not in ran.err
 
 
 def test_a_function_that_raises_for_everything_is_an_error_with_its_traceback(cli, queue, handlers):

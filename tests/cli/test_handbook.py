@@ -3,7 +3,9 @@
 import grp
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,15 +34,38 @@ def blocks(page, kind):
     return re.findall(rf"^```{kind}\n(.*?)^```", text_of(page), re.DOTALL | re.MULTILINE)
 
 
+#: A worker's function that some messages are bad for, as on the page of dead letters.
+MODULE = """
+def my_function(message):
+    if not message.body.startswith("body"):
+        raise KeyError("total")
+"""
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with a ledger whose queue `work` holds a claim; the claim's receipt."""
+    """A folder with the ledger that the page of first steps makes, whose queue `work` holds a claim; its receipt."""
     monkeypatch.chdir(tmp_path)
-    ledger = Ledger.open("./my-ledger")
-    ledger.create_queue("dead")
-    queue = ledger.create_queue("work", {"VisibilityTimeout": 600})
+    make = [line for line in blocks("first-steps.md", "sh")[0].splitlines() if line.startswith("ledger queues create ")]
+    assert [line.split()[3] for line in make] == ["dead", "work"]
+    for line in make:
+        shell(f"{line} --root ./my-ledger")
+    queue = Ledger.open("./my-ledger").queue("work")
     queue.send([f"body {number}" for number in range(4)])
     return queue.receive(1).receipt_id
+
+
+def make_dead_letters():
+    """Have messages fail as often as the queue allows; return the id of one."""
+    Path("my_module.py").write_text(MODULE)
+    queue = Ledger.open("./my-ledger").queue("work")
+    first = queue.send(['{"id": 2}', '{"id": 3}', "four"])[0]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    command = "-m ledger consume work --function my_module:my_function --until once --root ./my-ledger"
+    for _ in range(4):
+        subprocess.run([sys.executable, *command.split()], check=True, capture_output=True, env=environment)
+    assert Ledger.open("./my-ledger").queue("dead").counts().visible == 3
+    return first
 
 
 def run_line(line):
@@ -50,12 +75,6 @@ def run_line(line):
             run_line(part)
     elif not line.startswith(("ledger ", "echo ")):
         subprocess.run(line, shell=True, check=True, capture_output=True)
-    elif " > " in line:
-        command, _, file = line.partition(" > ")
-        Path(file).write_text(shell(command).out)
-    elif " < " in line:
-        command, _, file = line.partition(" < ")
-        shell(f"cat {file} | {command}")
     else:
         shell(line.removesuffix(" || true"))
 
@@ -76,6 +95,10 @@ def test_the_commands_of_a_page_run_as_they_stand(page, place, hung, tmp_path, m
         (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
     if BUCKET in text_of(page):
         Ledger.open("./on-s3")
+    if page == "first-steps.md":
+        shutil.rmtree("my-ledger")
+    if page == "dead-letters.md":
+        names["MESSAGE_ID"] = make_dead_letters()
     ran = 0
     for block in blocks(page, "sh"):
         for name, meant in names.items():
@@ -100,6 +123,11 @@ def test_the_commands_of_a_page_run_as_they_stand(page, place, hung, tmp_path, m
         assert hung.wait(10) == -9
     else:
         assert run("doctor", "./my-ledger").code == 0
+    if page == "dead-letters.md":
+        counts = {name: Ledger.open("./my-ledger").queue(name).counts() for name in ("dead", "work")}
+        assert (counts["dead"].visible, counts["work"].visible) == (0, 3), "the redrive moved all of them"
+    if page == "first-steps.md":
+        assert Ledger.open("./my-ledger").queue("work").counts().deleted == 1, "the worker did its message"
     if page == "sizing.md":
         assert Ledger.open("./my-ledger").health().log_retention == 43_200, "other processes go by it, too"
 

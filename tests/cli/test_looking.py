@@ -136,6 +136,7 @@ def test_top_is_read_by_prometheus_by_the_names_of_the_endpoint(cli, queue):
     lines = cli("top", "--prometheus").out.splitlines()
     assert 'ledger_queue_messages{queue="work",state="visible"} 2' in lines
     assert any(line.startswith('ledger_queue_age_of_oldest_seconds{queue="work"} ') for line in lines)
+    assert not any(line.startswith("ledger_dead_letters{") for line in lines)
     assert [line.split()[0] for line in lines if "upkeep" in line and line[0] != "#"] == [
         "ledger_without_upkeep_seconds",
         "ledger_commits_without_upkeep",
@@ -144,6 +145,19 @@ def test_top_is_read_by_prometheus_by_the_names_of_the_endpoint(cli, queue):
     assert "ledger_commits_without_upkeep 1" in lines and "ledger_upkeep_overdue 0" in lines
     assert all(line.startswith(("# HELP ", "# TYPE ", "ledger_")) for line in lines)
     assert cli("top", "--prometheus", "--json").code == 2
+
+
+def test_dead_letters_are_counted_in_the_queues_that_a_policy_names(cli, root):
+    ledger = Ledger.open(root)
+    ledger.create_queue("dead")
+    policy = {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}
+    jobs = ledger.create_queue("jobs", {"RedrivePolicy": policy, "VisibilityTimeout": 0})
+    jobs.send(["a", "b"])
+    assert 'ledger_dead_letters{queue="dead"} 0' in cli("top", "--prometheus").out.splitlines()
+    jobs.receive(1)
+    jobs.receive(2)
+    counted = [line for line in cli("top", "--prometheus").out.splitlines() if line.startswith("ledger_dead_letters{")]
+    assert counted == ['ledger_dead_letters{queue="dead"} 1']
 
 
 def test_upkeep_says_what_it_did(cli, queue):

@@ -122,7 +122,9 @@ def test_the_newest_promtool_says_the_same(watched, tmp_path):
 
 
 def test_every_metric_of_a_rule_is_one_that_the_endpoint_and_the_command_line_give(watched):
-    queue = watched.ledger.create_queue("watched")
+    watched.ledger.create_queue("dead")
+    policy = {"deadLetterTargetArn": "dead", "maxReceiveCount": 3}
+    queue = watched.ledger.create_queue("watched", {"RedrivePolicy": policy})
     queue.send(["a", "b"])
     queue.receive(1)
     scraped = urllib.request.urlopen(f"{watched.url}/metrics").read().decode()
@@ -130,6 +132,7 @@ def test_every_metric_of_a_rule_is_one_that_the_endpoint_and_the_command_line_gi
     named = set().union(*(metrics_in(rule["expr"]) for rule in RULES))
     assert named <= described(scraped) and named - OF_A_SERVICE <= described(told)
     for text in (scraped, told):
+        assert 'ledger_dead_letters{queue="dead"} 0' in text and 'ledger_dead_letters{queue="watched"}' not in text
         there = {line.split("{")[0].split()[0] for line in text.splitlines() if line and line[0] != "#"}
         assert named - there <= {"ledger_table_refused", *OF_A_SERVICE}, "all others have a sample"
     assert {"ledger_disk_bytes", "ledger_files", "ledger_recent_merges"} <= described(scraped) & described(told)

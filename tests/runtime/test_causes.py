@@ -43,6 +43,7 @@ def test_a_full_disk_is_named_with_the_command_that_helps(disk):
     queue.send(["a"])
     code, found = findings(disk / "ledger")
     assert (code, found["disk"]["outcome"]) == (1, "FAIL"), "32 MiB are the least"
+    assert "(enough are 1.0 GB, and 2 days at that rate)" in found["disk"]["found"]
     assert "free space on this disk, then run `ledger upkeep`" in found["disk"]["advice"]
     with pytest.raises(OSError, match="No space left"), (disk / "ballast").open("wb") as ballast:
         while True:

@@ -37,7 +37,16 @@ def test_a_storage_that_is_not_reached_is_a_failure_with_the_advice(place, envir
     monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:9")
     assert main(["doctor", place]) == 1
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL"))
-    assert "credentials" in line and "127.0.0.1:9" in line and "AWS_ENDPOINT_URL" in line
+    assert "credentials" in line and "127.0.0.1:9" in line and "AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP" in line
+
+
+def test_a_bucket_that_is_not_there_is_named_by_the_code_of_the_answer(environment, capsys):
+    assert main(["doctor", "s3://other-bucket/ledger"]) == 1
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL"))
+    assert line == (
+        "FAIL  credentials: s3://other-bucket/ledger cannot be read and written: the store answers NoSuchBucket "
+        "-> is the bucket's name mistyped? No command of ledger makes a bucket"
+    )
 
 
 def test_a_storage_without_conditional_puts_is_a_failure(place):

@@ -122,6 +122,24 @@ def test_a_segment_that_is_still_appended_to_is_spared_so_that_its_handles_stay_
     assert [message.body for message in queue.receive(None)] == ["d"]
 
 
+def test_a_sender_that_appends_for_longer_than_upkeep_spares_segments_loses_nothing(ledger, open_ledger, clock):
+    """The setting of the sender is an hour, and that of upkeep a minute: deletion.md asks for it."""
+    sender = open_ledger(open_segment_seconds=3_600).create_queue("jobs", {"Lanes": 1})
+    (first,) = sender.send(["first"])
+    queue = ledger.queue("jobs")
+    queue.receive(None).delete()
+    sender.send("second")
+    clock.advance(max(KEPT, OPEN) + 1)
+    assert ledger.upkeep().segments_dropped == 0, "second is in the same segment"
+    queue.receive(None).delete()
+    clock.advance(max(KEPT, OPEN) + 1)
+    assert ledger.upkeep().segments_dropped == 1 and not exists(queue, first)
+    sender.send("third")
+    clock.advance(max(KEPT, OPEN) + 1)
+    assert ledger.upkeep().segments_dropped == 0
+    assert [message.body for message in queue.receive(None)] == ["third"]
+
+
 def test_what_a_sender_with_a_slow_clock_still_appends_while_upkeep_drops_is_not_lost(
     ledger, queue, root, clock, monkeypatch
 ):

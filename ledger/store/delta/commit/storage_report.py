@@ -5,6 +5,7 @@ The trial uses the same functions as the opening of a ledger on an object store.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 
@@ -20,7 +21,14 @@ from ledger.store.delta.commit.storage_safety import require_conditional_puts
 #: (docs/explanation/measured.md), mostly one after the other.
 SLOW = 0.2
 #: The advice if the doctor cannot read and write a storage: where it looks for keys.
-KEYS = "the doctor goes by the environment alone: set AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like for it"
+KEYS = (
+    "the doctor goes by the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "
+    "it, or give the machine a role; for a store that is not AWS's also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for "
+    "http:"
+)
+NO_BUCKET = "is the bucket's name mistyped? No command of ledger makes a bucket"
+#: The code in an answer of S3, whose words may be cut off.
+CODE = re.compile(r"<Code>(\w+)</Code>")
 #: How many requests are timed.
 REQUESTS = 5
 
@@ -48,7 +56,10 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
         return
     except (InvalidParameterValue, StorageFailed) as error:
         cause = error.cause if isinstance(error, StorageFailed) else str(error)
-        yield "FAIL", "credentials", f"{place} cannot be read and written: {cause}", KEYS
+        answered = CODE.search(cause)
+        cause = cause if answered is None else f"the store answers {answered[1]}"
+        advice = NO_BUCKET if answered is not None and answered[1] == "NoSuchBucket" else KEYS
+        yield "FAIL", "credentials", f"{place} cannot be read and written: {cause}", advice
         return
     difference = f"the storage's is {abs(seconds_apart):.1f} s {'ahead' if seconds_apart > 0 else 'behind'}"
     if abs(seconds_apart) > 2 * RESOLUTION:
