@@ -113,7 +113,7 @@ def _run(ledger: Ledger, root: str, period: float, vacuum: bool, json: bool) -> 
 def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
     """Copy versions of all tables that belong together into the folder DEST, while the ledger is in use.
 
-    DEST must be an empty folder or not exist. Past versions are not copied.
+    DEST must be an empty folder or not exist. Past versions are not copied. The copy is as private as the ledger.
 
     \b
     Example:
@@ -142,7 +142,8 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
     ROOT must be an empty folder or not exist, unless --replace is given. With --replace, what is at ROOT is moved to
-    another folder. Processes that have the old ledger open continue with the restored one.
+    another folder. Processes that have the old ledger open continue with the restored one. The restored ledger keeps
+    the group, modes and ACLs of a folder at ROOT, and its owner if root runs the command.
 
     \b
     Example:
