@@ -43,7 +43,7 @@ def find_closed_above(path: Path) -> Path | None:
     """
     for place in (path, Path(os.path.realpath(path))):
         for folder in reversed(place.parents):
-            if not os.access(folder, os.F_OK):
+            if not folder.is_dir():
                 break
             if not os.access(folder, os.X_OK):
                 return folder
