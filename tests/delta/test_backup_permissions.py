@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 
 import pytest
 
@@ -68,6 +69,25 @@ def test_a_restore_keeps_what_an_empty_folder_at_its_place_had_and_a_new_folder_
     assert modes_in(made) == {(BOB, GROUP, "0o750", True), (BOB, GROUP, "0o640", False)}
     Ledger.restore_backup(backup, place / "new")
     assert modes_in(place / "new") == {(0, 0, "0o755", True), (0, 0, "0o644", False)}
+
+
+@as_root
+def test_a_restore_keeps_the_acls_of_single_users(place):
+    root, backup = place / "ledger", place / "backup"
+    Ledger.open(root).create_queue("work").send("a")
+    Ledger.open(root).backup(backup)
+    none = 2**32 - 1
+    entries = ((0x01, 7, none), (0x02, 5, READER), (0x04, 0, none), (0x10, 5, none), (0x20, 0, none))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        for folder in (one for one in (root, *root.rglob("*")) if one.is_dir()):
+            for kind in ("default", "access"):
+                os.setxattr(folder, f"system.posix_acl_{kind}", acl)
+    except OSError:
+        pytest.skip("a file system without ACLs")
+    Ledger.restore_backup(backup, root, replace=True)
+    refused, done = (become(user, root, READ, groups=())[0] for user in (BOB, READER))
+    assert refused != "done" and done == "done"
 
 
 @as_root

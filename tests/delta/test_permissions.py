@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import stat
+import struct
 
 import pytest
 
@@ -172,6 +173,21 @@ def test_a_closed_folder_above_the_ledger_is_named_with_the_command_that_opens_i
     root.parent.chmod(0o711 if group == ALICE else 0o710)
     assert set(become(BOB, root, USE)) == {"done"}
     assert share_ledger(str(root), str(GROUP)).to_open == ()
+
+
+@as_root
+def test_a_folder_above_that_an_acl_opens_to_the_group_is_not_named(place):
+    root = place / "home" / "ledger"
+    Ledger.open(root)
+    root.parent.chmod(0o700)
+    entries = ((0x01, 7, 2**32 - 1), (0x04, 0, 2**32 - 1), (0x08, 1, GROUP), (0x10, 1, 2**32 - 1), (0x20, 0, 2**32 - 1))
+    try:
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        os.setxattr(root.parent, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("a file system without ACLs")
+    assert share_ledger(str(root), str(GROUP)).to_open == ()
+    assert share_ledger(str(root), str(BOB)).to_open == (f"chmod o+x {root.parent}",)
 
 
 @as_root
