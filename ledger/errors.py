@@ -334,7 +334,7 @@ class StorageFailed(LedgerError):
 
     def of_verb(self, verb: str, *, unknown: bool) -> StorageFailed:
         """Return the same error for the verb that met it."""
-        return StorageFailed(self.place, self.cause, verb, unknown=unknown)
+        return StorageFailed(self.place, self.cause, verb, unknown=unknown).advised(self.advice)
 
     def _what_failed(self) -> str:
         return f"The storage at {self.place} failed{f' in {self.verb}' if self.verb else ''}: {self.cause}"
@@ -358,7 +358,7 @@ class TableAltered(StorageFailed):
 
     def of_verb(self, verb: str, *, unknown: bool) -> TableAltered:
         """Return the same error for the verb that met it."""
-        return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown)
+        return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown).advised(self.advice)
 
     def _what_failed(self) -> str:
         verb = f". The verb that failed is {self.verb}" if self.verb else ""

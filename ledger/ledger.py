@@ -387,8 +387,9 @@ class Ledger:
         every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a group member that owns all of the ledger's files, may share a ledger. `ledger doctor`
-        names files that have other permissions. Another call of `share` mends them.
+        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
+        doctor` names files that have other permissions. Another call of `share` mends them. If a folder above the root
+        is closed to these users, the result's `to_open` has the commands that open it.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -461,7 +462,8 @@ class Ledger:
         First the call fills `receipts`, so it cannot back up a ledger that is open read-only. `dest` must be an empty
         folder or not exist. `dest` and the ledger must be on local paths. The copy has the messages, their states and
         the receipts, and no past versions. Messages in flight are in flight after a restore, too, until their
-        deadlines. `report` gets a line of text for each step.
+        deadlines. The copy is as private as the ledger: its group and others may read no more of it. `report` gets a
+        line of text for each step.
 
         Returns:
             A BackupReport: versions, files, bytes, and the time.
@@ -491,7 +493,8 @@ class Ledger:
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
         place of what `root` holds, which moves to another folder. Returns the path of that folder, or None if nothing
         was moved. Processes that have the replaced ledger open notice the change, and continue with the restored
-        ledger. The restored ledger appears at `root` only when everything is copied.
+        ledger. The restored ledger appears at `root` only when everything is copied. It keeps the group, the modes and
+        the ACLs of a folder at `root`, and the owner if the superuser restores. `report` says if the group is not kept.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

@@ -1,12 +1,16 @@
-"""Places as users name them, and the removal of folders that a failed write made."""
+"""Places as users name them, folders above a place that are closed, and the removal of folders that a failed write
+made."""
 
 from __future__ import annotations
 
 import contextlib
-import os.path
+import os
+import pwd
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from ledger.errors import StorageFailed
 from ledger.rules.location import Location, locate, recorded
 
 
@@ -30,6 +34,48 @@ def absent_folders(location: str) -> list[Path]:
         return []
     inner = Path(place.text)
     return [folder for folder in (inner, *inner.parents) if not folder.exists()]
+
+
+def find_closed_above(path: Path) -> Path | None:
+    """Return the outermost folder above a local path that this user may not enter; None: there is none.
+
+    If the path leads through a link, the folders above its target count, too.
+    """
+    for place in (path, Path(os.path.realpath(path))):
+        for folder in reversed(place.parents):
+            if not folder.is_dir():
+                break
+            if not os.access(folder, os.X_OK):
+                return folder
+    return None
+
+
+def require_open_above(path: Path) -> None:
+    """Raise StorageFailed if this user may not enter a folder above a local path."""
+    closed = find_closed_above(path)
+    if closed is not None:
+        status = closed.stat()
+        owner, mode = name_of_user(status.st_uid), stat.filemode(status.st_mode)
+        cause = f"{closed} ({owner}, {mode}): {name_of_user(os.geteuid())} may not enter this folder"
+        raise StorageFailed(str(path), cause).advised(f"To let users in: {describe_opening(closed)}.")
+
+
+def describe_opening(folder: Path) -> str:
+    """Return the command that lets this user enter a folder, and the users who may run the command."""
+    status = folder.stat()
+    if status.st_uid == os.geteuid():
+        return f"`chmod u+x {folder}`"
+    whom = "g" if status.st_gid in (os.getegid(), *os.getgroups()) else "o"
+    return f"`chmod {whom}+x {folder}`, as {name_of_user(status.st_uid, or_root=True)}"
+
+
+def name_of_user(number: int, *, or_root: bool = False) -> str:
+    """Return the name of a user, or "user" and the number. `or_root`: add that root may do the same."""
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = f"user {number}"
+    return f"{name} or root" if or_root and number != 0 else name
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

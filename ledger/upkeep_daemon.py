@@ -88,6 +88,13 @@ def period_of(name: str, text: str) -> float:
     return seconds
 
 
+def in_unit(period: float) -> str:
+    """Return a period in seconds as text with its unit, such as 90s, 5m or 1h."""
+    sizes = (("h", 3_600), ("m", 60), ("s", 1))
+    unit, size = next((unit, size) for unit, size in sizes if size == 1 or period % size == 0)
+    return f"{period / size:g}{unit}"
+
+
 class _Ended(Exception):
     """The process was told to end, so the round stops before its next step."""
 

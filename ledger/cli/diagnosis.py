@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,14 @@ MANY_COMMITS = 2_000
 MOST_NAMED = 5
 #: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
+#: The calls that fail at least if the engine refuses a table.
+WHAT_FAILS = {
+    "queues": "calls fail that make, change or delete queues, and upkeep when messages expire",
+    "messages": "sends fail",
+    "visibility": "receives, extensions, releases and deletions fail",
+    "receipts": "upkeep fails",
+    "tasks": "message move tasks fail",
+}
 #: Warn above this number of orphan files in all tables.
 MANY_ORPHANS = 1_000
 
@@ -239,6 +247,9 @@ def _access(root: str, files: Finding) -> Iterator[Finding]:
     except (ImportError, LedgerError):
         # `_ledger` yields a finding about the same cause.
         permissions = None
+    if permissions is not None and permissions.closed_above:
+        found = f"users that this ledger is shared with may not enter {', '.join(permissions.closed_above)}"
+        yield Finding("WARN", "permissions", found, permissions.opening)
     if permissions is None or not permissions.faults:
         yield files
         return
@@ -252,7 +263,8 @@ def _access(root: str, files: Finding) -> Iterator[Finding]:
     advice = (
         permissions.command
         if is_shared
-        else f"users who only read need no more; for users who write: {permissions.command}"
+        else f"users who only read need no more; for users who write: {permissions.command} (with --everyone, all "
+        "others may still read it)"
     )
     yield Finding("FAIL" if is_shared else "WARN", "permissions", f"{named}{more}", advice)
 
@@ -265,15 +277,18 @@ def _judged(health: Health) -> Iterator[Finding]:
     files = sum(table.files for table in tables.values())
     yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
     yield from _damage(health)
-    for table in tables.values():
+    for name, table in tables.items():
         if table.refused:
-            yield Finding("FAIL", "altered", f"no verb can use a table: {table.refused}", table.refused_fix)
+            what = "upkeep fails when it has messages to drop" if table.takes_appends else WHAT_FAILS[name]
+            yield Finding("FAIL", "altered", f"{what}: {table.refused}", table.refused_fix)
     if health.clocks:
         named = ", ".join([*health.clocks][:MOST_NAMED])
         found = f"verbs of {len(health.clocks):,} queues raise ClocksDisagree ({named}): "
         found += next(iter(health.clocks.values()))
         yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
-    if not any(table.refused for table in tables.values()):
+    if health.lost_dead_letter_queues:
+        yield _dead_letters(health.lost_dead_letter_queues)
+    if not any(table.refused and not table.takes_appends for table in tables.values()):
         yield _paths(health)
     if health.vitals is not None:
         yield from (Finding(*found) for found in judge_vitals(health.vitals))
@@ -299,6 +314,17 @@ def _judged(health: Health) -> Iterator[Finding]:
         yield Finding("WARN", "orphan files", found, "`ledger upkeep` removes them")
     else:
         yield Finding("OK", "orphan files", found)
+
+
+def _dead_letters(lost: Mapping[str, str]) -> Finding:
+    from ledger.runtime.checks import Finding
+
+    named = ", ".join(f"{target} of {name}" for name, target in [*lost.items()][:MOST_NAMED])
+    name, target = next(iter(lost.items()))
+    found = f"{len(lost):,} dead-letter queues do not exist ({named}): messages that fail are received again and again"
+    advice = f"make it (`ledger queues create {target}`), or take the policy away "
+    advice += f"(`ledger queues set {name} -a RedrivePolicy=`)"
+    return Finding("WARN", "dead letters", found, advice)
 
 
 def _paths(health: Health) -> Finding:

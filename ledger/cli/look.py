@@ -480,6 +480,7 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
     text = "Age of the oldest commit that no upkeep has gone over."
     yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])
     yield from upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))
-    yield from refused({name: table.refused for name, table in health.tables.items() if table.refused})
+    tables = health.tables.items()
+    yield from refused({name: table.refused for name, table in tables if table.refused and not table.takes_appends})
     if health.vitals is not None:
         yield from vitals(health.vitals)

@@ -23,18 +23,25 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Remove what is finished: once, or whenever a round is due.")
+@click.argument("place", metavar="[ROOT]", required=False)
 @click.option(
-    "--every", metavar="PERIOD", help="Check each PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM."
+    "--every", metavar="PERIOD", help="Check every PERIOD (90s, 5m, 1h) whether a round is due, until SIGTERM."
 )
 @click.option("--if-due", is_flag=True, help="Run a round only if one is due: for cron.")
 @click.option("--no-vacuum", is_flag=True, help="Leave unused files in place.")
 @as_json
 @with_root
 def upkeep(
-    every: str | None, if_due: bool, no_vacuum: bool, json: bool, root: str | None, settings: str | None
+    place: str | None,
+    every: str | None,
+    if_due: bool,
+    no_vacuum: bool,
+    json: bool,
+    root: str | None,
+    settings: str | None,
 ) -> None:
-    """Drop finished messages, compact and vacuum the tables, and fill the table of receipts. Other processes may use
-    the ledger meanwhile.
+    """Drop finished messages of the ledger ROOT (default: LEDGER_ROOT), compact and vacuum its tables, and fill the
+    table of receipts. Other processes may use the ledger meanwhile.
 
     Without --every and --if-due, the command runs one round now. With --every, the command checks each period whether
     the commits or the time since the last round make a round due, and runs a round that is due. If several such
@@ -45,7 +52,7 @@ def upkeep(
     \b
     Example:
       ledger upkeep
-      ledger upkeep --if-due
+      ledger upkeep ledger-data --if-due
     """
     if every is not None and if_due:
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
@@ -53,7 +60,7 @@ def upkeep(
         from ledger.upkeep_daemon import period_of
 
         period = period_of("every", every)
-        _run(open_ledger(root, settings), require_root(root), every, period, not no_vacuum, json)
+        _run(open_ledger(root, settings), require_root(root), period, not no_vacuum, json)
     elif if_due:
         from ledger.upkeep_daemon import Upkeeper
 
@@ -80,9 +87,9 @@ def _print(done: UpkeepReport, json: bool, more: Mapping[str, bool] = MappingPro
         print_table([{"did": name.replace("_", " "), "how many": count} for name, count in did.items()], "")
 
 
-def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, json: bool) -> None:
+def _run(ledger: Ledger, root: str, period: float, vacuum: bool, json: bool) -> None:
     from ledger.runtime.termination import draining
-    from ledger.upkeep_daemon import Upkeeper, in_words
+    from ledger.upkeep_daemon import Upkeeper, in_unit, in_words
 
     def say(line: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {line}", err=True)
@@ -94,7 +101,7 @@ def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, jso
             say(in_words(done))
 
     with draining() as drain:
-        say(f"looks each {every} whether upkeep of {root} is due, until SIGTERM or Ctrl-C")
+        say(f"looks every {in_unit(period)} whether upkeep of {root} is due, until SIGTERM or Ctrl-C")
         Upkeeper(ledger, period, vacuum=vacuum, report=report).run(drain.wait, lambda: drain.asked is not None)
         say("ended, as it was told to")
 
@@ -106,7 +113,7 @@ def _run(ledger: Ledger, root: str, every: str, period: float, vacuum: bool, jso
 def backup(dest: str, json: bool, root: str | None, settings: str | None) -> None:
     """Copy all tables into the folder DEST, each at a version that fits the others. The ledger may be in use.
 
-    DEST must be an empty folder or not exist. Past versions are not copied.
+    DEST must be an empty folder or not exist. Past versions are not copied. The copy is as private as the ledger.
 
     \b
     Example:
@@ -137,7 +144,8 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
     """Make the ledger ROOT from the backup SOURCE.
 
     ROOT must be an empty folder or not exist, unless --replace is given. With --replace, what is at ROOT is moved to
-    another folder. Processes that have the old ledger open continue with the restored one.
+    another folder. Processes that have the old ledger open continue with the restored one. The restored ledger keeps
+    the group, modes and ACLs of a folder at ROOT, and its owner if root runs the command.
 
     \b
     Example:
@@ -346,8 +354,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     group, and its files readable. On a file system with ACLs the same holds for later files, whatever the umask of
     their owners. On other file systems every user needs the umask 002.
 
-    Run this command as root, or as a member of GROUP who owns all files of the ledger. You can run it again at any
-    time.
+    Run this command as root, or as a member of GROUP who owns all files of the ledger. Once a second user has written,
+    only root can run it again. Without --everyone, users outside GROUP cannot read what is written later.
 
     \b
     Example:
@@ -359,4 +367,7 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
     if not shared.is_inherited:
         sentence += ". The file system has no ACLs: every user needs `umask 002` to use the ledger"
+    if shared.to_open:
+        commands = " and ".join(f"`{command}`" for command in shared.to_open)
+        click.echo(f"ledger: a folder above {shared.root} is closed to users: run {commands}", err=True)
     report(json, dataclasses.asdict(shared), sentence)

@@ -214,7 +214,8 @@ def confirm(question: str, yes: bool) -> None:
 @as_json
 @with_root
 def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Delete QUEUE with all its messages. The command asks on a terminal. If stdin is no terminal, --yes is needed.
+    """Delete QUEUE with all its messages. The command asks on a terminal. If stdin is no terminal, --yes is needed. If
+    other queues name QUEUE as their dead-letter queue, the command warns of it.
 
     \b
     Example:
@@ -223,6 +224,14 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
     ledger = open_ledger(root, settings)
     counts = ledger.queue(queue).counts()
     remaining = counts.stored + counts.in_flight
+    sources = [source for source in ledger.queue(queue).dead_letter_source_queues() if source != queue]
+    if sources:
+        click.echo(
+            f"ledger: {queue} is the dead-letter queue of {', '.join(sources)}. Without it, messages that fail there "
+            f"are received again and again. Make it anew (`ledger queues create {queue}`), or take the policy away "
+            f"(`ledger queues set {sources[0]} -a RedrivePolicy=`)",
+            err=True,
+        )
     confirm(
         f"Delete the queue {queue} with its {many(remaining, 'message')}, {counts.in_flight:,} of them in flight?", yes
     )

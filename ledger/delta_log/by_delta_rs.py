@@ -39,7 +39,7 @@ from ledger.delta_log.delta_rs_commits import (
     run_merge,
     with_all_columns,
 )
-from ledger.delta_log.failures import translate_storage_errors
+from ledger.delta_log.failures import advise_nothing, translate_storage_errors
 from ledger.delta_log.file_facts import FileStatistics, listed_column
 from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
@@ -75,7 +75,7 @@ from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec, kept_by
 from ledger.delta_log.statements import SOURCE_VIEW, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
-from ledger.errors import LedgerDamaged, TableAltered
+from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.rules.location import recorded
 from ledger.runtime import forks
 from ledger.runtime.threads import map_at_once
@@ -99,10 +99,12 @@ class DeltaRsTables:
         by_statement: bool = False,
         read_metadata: ReadMetadata = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
+        advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
         commits survive a power cut. `by_statement`: only statements of delta-rs commit rows. `read_metadata` parses a
-        commit's metadata, and `purpose_of` returns its purpose."""
+        commit's metadata, and `purpose_of` returns its purpose. `advise` returns advice on a failure, or ""."""
+        self.advise = advise
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, describe_alterations
 from ledger.delta_log.damage import damage_causing_failure
-from ledger.delta_log.failures import translate_storage_errors
+from ledger.delta_log.failures import advise_nothing, translate_storage_errors
 from ledger.delta_log.history import parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.paths import Paths, no_purpose, path_of
@@ -44,7 +44,7 @@ from ledger.delta_log.spark_sessions import (
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import SOURCE_VIEW, append_statement, checking_merge
-from ledger.errors import LedgerDamaged, TableAltered
+from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.rules.location import recorded
 from ledger.runtime.forks import require_own
 
@@ -82,11 +82,14 @@ class SparkTables:
         read_metadata: Callable[[str | None], dict[str, Any]] = parse_metadata,
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _name_no_jobs,
+        advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
         commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
         rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns its purpose. `name_jobs` takes a
-        session and a commit's metadata, and returns a context in which the session's jobs have names."""
+        session and a commit's metadata, and returns a context in which the session's jobs have names. `advise` returns
+        advice on a failure, or ""."""
+        self.advise = advise
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}

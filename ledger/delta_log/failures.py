@@ -82,15 +82,20 @@ def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str,
     )
 
 
+def advise_nothing(failed: StorageFailed) -> str:
+    """Return no advice on a failure."""
+    return ""
+
+
 def translate_storage_errors(
     *kinds: type[Exception], methods: Sequence[str] = METHODS, also: Sequence[str] = (), default: str | None = None
 ) -> Callable[[Kind], Kind]:
     """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
-    The class has three methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
-    None. `alteration(table)` returns what was altered and the fix, or None. An error that `damage` returns is raised in
-    place of the StorageFailed. Otherwise, if the table is altered, or a constraint explains the failure, TableAltered
-    is raised.
+    The class has four methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
+    None. `alteration(table)` returns what was altered and the fix, or None. `advise(error)` returns advice on a
+    StorageFailed, or "". An error that `damage` returns is raised in place of the StorageFailed. Otherwise, if the
+    table is altered, or a constraint explains the failure, TableAltered is raised.
 
     Args:
         kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
@@ -128,6 +133,8 @@ def _translating(
             if altered is not None:
                 what, fix = altered
                 raise TableAltered(self.place(table), what, fix, failed.verb, unknown=failed.unknown) from failed
+            if not failed.advice:
+                failed.advised(self.advise(failed))
             raise
 
     return named

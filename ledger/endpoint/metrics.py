@@ -64,8 +64,8 @@ def transactions(tally: Any) -> Iterator[str]:
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the metrics of tables that no verb can use. `reasons` has the reason by each table's name."""
-    text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
+    """Yield the metrics of tables that verbs need and cannot use. `reasons` has the reason by each table's name."""
+    text = "Tables whose verbs fail, as somebody altered them; `ledger doctor` says which, and what takes it back."
     samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
     yield from family("ledger_table_refused", "gauge", text, samples)
 

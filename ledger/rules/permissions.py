@@ -16,6 +16,9 @@ from typing import NamedTuple
 #: of permissions, and an id (_NO_ID: none).
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
+#: The extended attribute with the ACL of a file or folder itself, and further tags: a named group, and the mask of all
+#: entries of groups.
+ACCESS_ACL, _NAMED_GROUP, _MASK = "system.posix_acl_access", 0x08, 0x10
 _READ, _WRITE, _ENTER = 4, 2, 1
 
 
@@ -55,6 +58,28 @@ def default_acl(*, everyone: bool) -> bytes:
     entries = [(_OWNER, full), (_GROUP, full), (_OTHERS, _READ | _ENTER if everyone else 0)]
     packed = (struct.pack("<HHI", tag, permissions, _NO_ID) for tag, permissions in entries)
     return struct.pack("<I", _VERSION) + b"".join(packed)
+
+
+def mode_of_acl(acl: bytes) -> int:
+    """Return what an ACL gives to the owner, the group and others, as the bits of a mode. A mask counts as the group's
+    entry, as it does in the mode of a file."""
+    entries = {tag: permissions for tag, permissions, _ in _entries_of(acl) if tag in (_OWNER, _GROUP, _OTHERS, _MASK)}
+    group = entries.get(_MASK, entries.get(_GROUP, 0))
+    return entries.get(_OWNER, 0) << 6 | group << 3 | entries.get(_OTHERS, 0)
+
+
+def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
+    return [struct.unpack_from("<HHI", acl, at) for at in range(4, len(acl) - 7, 8)]
+
+
+def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
+    """Tell whether the users of a group may enter a folder. `acl` is the folder's own ACL, if it has one."""
+    entries = [] if acl is None else _entries_of(acl)
+    mask = next((permissions for tag, permissions, _ in entries if tag == _MASK), _ENTER)
+    named = [permissions for tag, permissions, number in entries if tag == _NAMED_GROUP and number == group]
+    if named:
+        return bool(named[0] & mask & _ENTER)
+    return bool(folder.mode & (stat.S_IXGRP if folder.group == group else stat.S_IXOTH))
 
 
 def is_shared(root: LocalEntry) -> bool:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ledger.place import describe_opening, find_closed_above
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
@@ -29,6 +31,9 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
         )
     if number in DENIED:
+        closed = find_closed_above(place) if at.is_relative_to(place) else None
+        if closed is not None:
+            return describe_closed(closed)
         # If a file could not be made, the nearest folder above the file that exists denies the access.
         at = next(Path(path) for path in (at, *at.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
@@ -41,6 +46,12 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     if number in GONE:
         return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
     return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
+
+
+def describe_closed(folder: Path) -> tuple[str, str]:
+    """Return in words that this user may not enter a folder above the ledger, and what to do."""
+    owner, me = owner_and_user(folder)
+    return f"{folder} belongs to {owner}, and {me} may not enter it", f"let users in: {describe_opening(folder)}"
 
 
 def is_denied(error: BaseException) -> bool:
@@ -88,8 +99,8 @@ def access_advice(place: Path, owner: str) -> str:
     if whose == me:
         return f"`sudo chown -R {me} {place}`, or run this as {owner} (`sudo -u {owner} ledger doctor {place}`)"
     run = f"run this as {whose} (`sudo -u {whose} ledger doctor {place}`)"
-    sharer = whose if whose == "root" else f"{whose} or root"
-    return f"{run}, or give it to a group of both: `ledger share {place} --group GROUP`, as {sharer}"
+    give = f"give it to a group of both, as root: `ledger share {place} --group GROUP`"
+    return f"{run}, or {give} (with --everyone, all others may read it)"
 
 
 def _denied(folder: Path, needed_of_folders: int) -> Iterator[Path]:

@@ -16,9 +16,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ledger.backup_folder import describe_backup
+from ledger.place import find_closed_above
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.causes import access_advice, explain, find_unusable, may_only_read, owner_and_user
+from ledger.runtime.causes import access_advice, describe_closed, explain, find_unusable, may_only_read, owner_and_user
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
 from ledger.version import __version__
@@ -58,18 +59,22 @@ def examine(root: str | None = None) -> Iterator[Finding]:
 
     Raises nothing: if a check raises an error, its finding is a FAIL.
     """
+    folder = local_path(root) if root is not None else None
+    closed = None if folder is None else find_closed_above(folder)
+    has_spark = importlib.util.find_spec("pyspark") is not None
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
         *((name, partial(_package, name, wanted)) for name, wanted in _required()),
-        *(_checks_of_spark() if importlib.util.find_spec("pyspark") else ()),
+        *(_checks_of_spark() if has_spark else ()),
         ("time zone", _time_zone),
-        ("clock", partial(_clock, root)),
+        ("clock", partial(_clock, root if closed is None else None)),
     ]
-    if root is not None:
+    if closed is not None:
+        checks.append(("storage", partial(_closed, closed)))
+    elif root is not None:
         checks.append(("storage", partial(_storage, root)))
-        if is_s3(root):
+        if is_s3(root) and has_spark:
             checks.append(("s3 jars", partial(_jars, "s3 jars", s3_packages, f"--fetch {root}")))
-        folder = local_path(root)
         if folder is not None:
             checks.append(("ledger", partial(_ledger, folder)))
             checks.append(("files", partial(_files, folder)))
@@ -125,11 +130,19 @@ def _package(name: str, version_bounds: str) -> Finding:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:
         if name in OF_SPARK:
-            return Finding("WARN", name, "not installed: only DataFrames need it", "pip install 'ledger-queue[spark]'")
+            return _lacking_package(name)
         return Finding("FAIL", name, f"not installed, must be {version_bounds}", PREPARE)
     if all(_holds(installed, *bound) for bound in _BOUND.findall(version_bounds)):
         return Finding("OK", name, installed)
     return Finding("FAIL", name, f"{installed}, must be {version_bounds}", f"pip install '{name}{version_bounds}'")
+
+
+def _lacking_package(name: str) -> Finding:
+    """Return the finding about a package of Spark that is not installed. If another one is, the extra is not whole."""
+    found = "not installed: only DataFrames need it"
+    if any(importlib.util.find_spec(module) for module in ("pyspark", "delta")):
+        return Finding("WARN", name, found, "pip install 'ledger-queue[spark]'")
+    return Finding("OK", name, found)
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:
@@ -206,6 +219,10 @@ def _clock(root: str | None) -> Finding:
         )
     shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(now))
     return Finding("OK", "clock", f"{shown}, files agree within {apart:.2f} s")
+
+
+def _closed(folder: Path) -> Finding:
+    return Finding("FAIL", "storage", *describe_closed(folder))
 
 
 def _storage(root: str) -> Finding:

@@ -639,12 +639,12 @@ class Store(Protocol):
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
-            TableAltered: Somebody altered one of the tables, and no verb can use it.
+            TableAltered: Somebody altered one of the tables, and verbs that need it fail.
             ClocksDisagree: This machine's clock is too far from the storage's clock, or from the newest commit.
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return each altered table that no verb can use: what was done to it, and the remedy."""
+        """Return each altered table whose verbs fail: what was done to it, and the remedy."""
 
     @property
     def outputs(self) -> OutputWrites:

@@ -87,7 +87,8 @@ class ConsumerProcesses:
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
-        self._killed = 0
+        #: How many children were killed or failed, and how many a signal to them alone has ended.
+        self._killed = self._ended = 0
         self._has_sent_end = False
 
     def run(self) -> Consumed:
@@ -120,10 +121,12 @@ class ConsumerProcesses:
             drain.end()
         if self._raised:
             raise self._raised[0]
-        if self._killed == self._options.processes:
+        if self._killed + self._ended == self._options.processes:
+            back = "They gave their messages back"
+            if self._killed:
+                back = f"The messages of {self._killed:,} of them come back when their lease ends"
             raise LedgerError(
-                f"All {self._killed} processes were killed or failed. Their messages come back when their lease ends; "
-                "start again"
+                f"All {self._options.processes} processes were killed, ended or failed. {back}; start again"
             )
         return self._sum()
 
@@ -185,10 +188,16 @@ class ConsumerProcesses:
             or (self._has_sent_end and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM))
         ):
             return
-        self._killed += 1
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
+        # A child that reacts to SIGTERM gives its messages back before it ends with this code.
+        if code == 128 + signal.SIGTERM:
+            self._ended += 1
+            how = "was ended by SIGTERM, and gave its messages back"
+        else:
+            self._killed += 1
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
+            how += ": its messages come back when their lease ends"
         self._options.warn(
-            f"process {child.number} (pid {child.process.pid}) {how}: its messages come back when their lease ends. "
+            f"process {child.number} (pid {child.process.pid}) {how}. "
             f"{len(self._children)} of {self._options.processes} processes go on"
         )
 

@@ -55,6 +55,21 @@ def test_the_root_that_the_command_names_is_the_one(cli, root, used, tmp_path):
     assert not Path(root).exists() and other.queue("safe").counts().stored == 0
 
 
+def test_a_link_to_it_is_removed_with_it_but_not_where_something_stays(cli, root, used, tmp_path):
+    (tmp_path / "moved").mkdir()
+    link, folder = Path(root), tmp_path / "moved" / "ledger"
+    link.rename(folder)
+    link.symlink_to(folder)
+    assert cli("destroy", root, "--dry-run").code == 0 and link.is_symlink()
+    Path(folder, "notes.txt").write_text("mine")
+    assert cli("destroy", root, "--yes").code == 0
+    assert link.is_symlink() and [path.name for path in folder.iterdir()] == ["notes.txt"]
+    Path(folder, "notes.txt").unlink()
+    Ledger.open(root)
+    assert cli("destroy", root, "--yes").code == 0
+    assert not link.is_symlink() and not folder.exists()
+
+
 def test_a_damaged_ledger_is_removed_too(cli, root, used):
     newest = max(Path(root, "visibility", "_delta_log").glob("*.json"))
     newest.write_bytes(b"")

@@ -179,6 +179,13 @@ def test_upkeep_if_due_runs_a_round_or_says_that_none_is_due(cli, queue):
     assert ran.code == 2 and "Must be a time from 1s to 24h" in ran.err
 
 
+def test_upkeep_takes_the_ledger_as_its_argument_like_the_other_commands(root, queue):
+    queue.send("a")
+    queue.receive()
+    (did,) = run("upkeep", root, "--if-due", "--json").documents
+    assert did["ran"] and did["receipts_filled"] == 1
+
+
 def test_upkeep_if_due_says_that_no_round_is_due(cli, ledger):
     assert "No round is due" in cli("upkeep", "--if-due").out and "is due" not in cli("upkeep").out
     assert cli("upkeep", "--if-due", "--json").documents == [

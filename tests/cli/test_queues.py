@@ -51,6 +51,21 @@ def test_what_destroys_needs_a_yes_where_there_is_no_terminal(cli, ledger, queue
     assert ledger.list_queues() == []
 
 
+def test_who_deletes_a_dead_letter_queue_is_warned_and_the_doctor_names_it_until_it_is_there_again(cli, ledger, queue):
+    dead = ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}})
+    assert not [line for line in cli("doctor").out.splitlines() if "dead letters" in line]
+    ran = cli("queues", "delete", "dead", "--yes")
+    assert (ran.code, ran.out) == (0, "deleted dead\n")
+    assert "dead is the dead-letter queue of work" in ran.err and "set work -a RedrivePolicy=`" in ran.err
+    (line,) = [line for line in cli("doctor").out.splitlines() if "dead letters" in line]
+    assert line.startswith("WARN") and "(dead of work)" in line and "`ledger queues create dead`" in line
+    assert ledger.health().lost_dead_letter_queues == {"work": "dead"}
+    assert cli("queues", "set", "work", "-a", "RedrivePolicy=").code == 0
+    assert ledger.health().lost_dead_letter_queues == {}
+    assert cli("queues", "delete", "work", "--yes").err == ""
+
+
 def test_the_root_may_stand_before_the_command_or_behind_it_and_both_come_before_the_environment(root, queue, tmp_path):
     for ran in (
         run("--root", root, "queues", "list", root=tmp_path / "none"),

@@ -178,6 +178,24 @@ def test_the_second_signal_gives_all_back(queue, tmp_path):
     assert queue.counts().visible == 8 and numbers(tmp_path / "out") == []
 
 
+def test_a_process_that_two_signals_end_gave_all_back_and_the_parent_says_so(queue, tmp_path):
+    queue.send([str(n) for n in range(8)])
+    run = Run(tmp_path, "hanging", processes=2, concurrency=8)
+    run.until("hangs")
+    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    processes = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    holder = processes[int(next(line for line in run.lines if "claimed 8" in line).split("process ")[1][0])]
+    try:
+        os.kill(holder, signal.SIGTERM)
+        run.until("drains: waits for 8")
+        os.kill(holder, signal.SIGTERM)
+        run.until("gives back 8 messages")
+        run.until(f"(pid {holder}) was ended by SIGTERM, and gave its messages back")
+    finally:
+        os.killpg(run.process.pid, signal.SIGKILL)
+    assert not any("come back when their lease ends" in line for line in run.lines), run.lines
+
+
 def test_ctrl_c_while_the_processes_still_import_ends_them_without_a_trace(queue, tmp_path):
     queue.send([str(n) for n in range(20)])
     slow_import = 'import os, time\nif __name__ == "__mp_main__":\n    os.write(1, b"imports\\n")\n    time.sleep(1)\n'

@@ -9,6 +9,7 @@ from deltalake.schema import PrimitiveType
 from ledger.delta_log.alterations import undo_statements
 from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.store.delta.model.tables import TABLES
+from tests.cli.running import run
 
 
 def columns(table):
@@ -110,8 +111,52 @@ def test_the_health_of_a_ledger_says_of_each_table_what_verbs_say(open_ledger, r
             assert table in ("queues", "receipts") and what in str(error) and fix in str(error)
         else:
             told = health.tables[table]
+            if name == "delta.appendOnly" and table == "receipts":
+                assert not told.refused and what in told.altered, "nothing removes its rows"
+                continue
+            assert told.takes_appends is (name == "delta.appendOnly" and table == "messages")
             assert what in told.refused and f"delta.`{root}/{table}` {fix}" in told.refused_fix
             assert [name for name, one in health.tables.items() if one.refused] == [table]
+
+
+@pytest.mark.parametrize(
+    ("table", "failing"),
+    [
+        ("messages", "upkeep"),
+        ("visibility", "receive upkeep"),
+        ("queues", "create upkeep"),
+        ("receipts", ""),
+        ("tasks", ""),
+    ],
+)
+def test_the_doctor_says_what_an_append_only_table_refuses(open_ledger, root, clock, table, failing):
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs", {"Lanes": 1, "MessageRetentionPeriod": 60})
+    queue.send(["a"] * 5)
+    queue.receive(5).delete()
+    queue.send("b")
+    append_only(DeltaTable(f"{root}/{table}"))
+    clock.advance(90_000)
+    calls = {
+        "send": lambda: queue.send("c"),
+        "receive": lambda: queue.receive(1),
+        "create": lambda: ledger.create_queue("more"),
+        "upkeep": ledger.upkeep,
+    }
+    for name, call in calls.items():
+        if name in failing.split():
+            with pytest.raises(TableAltered):
+                call()
+        else:
+            call()
+    said = [line for line in run("doctor", root).out.splitlines() if line.startswith("FAIL  altered: ")]
+    words = {
+        "messages": "upkeep fails when it has messages to drop",
+        "visibility": "receives, extensions, releases and deletions fail",
+        "queues": "calls fail that make, change or delete queues",
+        "tasks": "message move tasks fail",
+    }
+    assert len(said) == (table in words) and words.get(table, "") in "".join(said)
 
 
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])

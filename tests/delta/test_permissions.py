@@ -4,15 +4,10 @@ Each user is a process that was started by root, and became that user once it ha
 """
 
 import grp
-import json
 import os
 import pwd
-import shutil
 import stat
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import struct
 
 import pytest
 
@@ -20,66 +15,13 @@ from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist
 from ledger.store.delta.permissions import look_over, share_ledger
 from tests.cli.running import run
-from tests.sources import CHECKOUT
-
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root becomes two other users")
-#: Numbers that no user and no group of a machine has.
-ALICE, BOB, READER, GROUP = 64_101, 64_102, 64_103, 64_100
-
-BECOME = """
-import importlib, json, os, pkgutil, sys
-import ledger
-for one in pkgutil.walk_packages(ledger.__path__, "ledger."):
-    left_out = ("airflow", "endpoint", "spark", "runtime", "bootstrap", "__main__", "dataframes", "serve")
-    if not any(part in one.name for part in left_out):
-        importlib.import_module(one.name)
-import concurrent.futures.thread, deltalake, encodings, importlib.readers, importlib.resources, pyarrow.parquet
-for package in (encodings, importlib):
-    for one in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        if "mbcs" not in one.name and "oem" not in one.name:
-            importlib.import_module(one.name)
-from ledger import Ledger
-user, groups, umask, root, code = int(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]
-os.setgroups(groups)
-os.setresgid(user, user, user)
-os.setresuid(user, user, user)
-os.umask(umask)
-said = []
-for line in code.split(";"):
-    try:
-        exec(line.strip())
-        said.append("done")
-    except Exception as error:
-        said.append(f"{type(error).__name__}: {error}")
-print(json.dumps(said))
-"""
-
-
-def become(user, root, code, umask=0o022, groups=(GROUP,)):
-    """What each statement of some code comes to for a user: "done", or its error."""
-    command = [sys.executable, "-c", BECOME, str(user), json.dumps(groups), str(umask), str(root), code]
-    ran = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout.splitlines()[-1])
+from tests.delta.users import ALICE, BOB, GROUP, MAKE, READER, USE, as_root, become, folder_of_alice
 
 
 @pytest.fixture
 def place():
-    """A folder that every user reaches, and in which Alice may make one."""
-    folder = Path(tempfile.mkdtemp(prefix="ledger-users-"))
-    folder.chmod(0o755)
-    os.chown(folder, ALICE, ALICE)
-    yield folder
-    shutil.rmtree(folder)
-
-
-MAKE = 'queue = Ledger.open(root).create_queue("work"); queue.send(["a"] * 20); queue.receive(5, 0)'
-USE = (
-    'ledger = Ledger.open(root, create=False); queue = ledger.queue("work"); queue.send(["b"] * 5); '
-    "claim = queue.receive(8, 600); claim.settle(delete=[m.receipt_handle for m in claim.messages()[:4]]); "
-    'ledger.upkeep(); ledger.create_queue("more").send("c"); queue.copy_to(ledger.queue("more")); '
-    'assert ledger.sql("SELECT * FROM messages").num_rows'
-)
+    with folder_of_alice() as folder:
+        yield folder
 
 
 @pytest.mark.soak_variants("18")
@@ -120,12 +62,14 @@ def test_what_another_user_may_not_write_is_named_with_its_owner_and_the_command
 
 
 @as_root
-def test_a_user_who_owns_a_part_of_it_alone_cannot_share_it_and_may_call_again(place):
+def test_users_who_each_own_a_part_are_both_sent_to_root_who_alone_can_share_it(place):
     root = place / "ledger"
     become(ALICE, root, MAKE)
     os.chown(root / "visibility", BOB, BOB)
-    (refused,) = become(ALICE, root, f"Ledger.share(root, group={str(GROUP)!r})")
-    assert f"Call it again as user {BOB} or as root" in refused and "visibility" in refused
+    for user, other in ((ALICE, BOB), (BOB, ALICE)):
+        (refused,) = become(user, root, f"Ledger.share(root, group={str(GROUP)!r})")
+        assert "may not share it" in refused and f"(user {other}:" in refused
+        assert f"Call it again as root: user {ALICE} and user {BOB} each own a part" in refused
     share_ledger(str(root), str(GROUP))
     assert set(become(BOB, root, USE)) == {"done"}
 
@@ -146,9 +90,104 @@ def test_a_folder_that_its_user_may_not_open_is_named_and_never_passed_by(place,
     os.chown(folder, BOB, BOB)
     folder.chmod(0o700)
     (refused,) = become(ALICE, root, f"Ledger.share(root, group={str(GROUP)!r})")
-    assert f"Call it again as user {BOB} or as root" in refused and str(folder) in refused
+    assert "Call it again as root." in refused and str(folder) in refused
     share_ledger(str(root), str(GROUP))
     assert set(become(BOB, root, USE)) == {"done"}
+
+
+@as_root
+def test_an_owner_outside_the_group_is_told_to_join_it(place):
+    root = place / "ledger"
+    become(ALICE, root, MAKE)
+    (refused,) = become(ALICE, root, f"Ledger.share(root, group={str(GROUP)!r})", groups=())
+    assert f"user {ALICE} is not a member of the group {GROUP}" in refused
+    assert f"sudo usermod -aG {GROUP} user {ALICE}" in refused and "Call it again as" not in refused
+
+
+@as_root
+def test_a_user_who_owns_nothing_is_told_who_may_share_it(place):
+    root = place / "ledger"
+    become(ALICE, root, MAKE)
+    (refused,) = become(BOB, root, f"Ledger.share(root, group={str(GROUP)!r})")
+    assert f"Call it again as root, or as user {ALICE} if a member of the group {GROUP}" in refused
+
+
+@as_root
+def test_a_reader_of_a_file_that_is_the_groups_is_told_the_command_for_everyone(place):
+    root = place / "ledger"
+    become(ALICE, root, MAKE)
+    look = 'assert Ledger.open(root, read_only=True).sql("SELECT * FROM messages").num_rows'
+    assert become(READER, root, look, groups=()) == ["done"]
+    share_ledger(str(root), str(GROUP))
+    become(BOB, root, USE)
+    (refused,) = become(READER, root, look, groups=())
+    assert f"`ledger share {root} --group {GROUP} --everyone`, as root" in refused
+    doctor = (
+        "from ledger.runtime.checks import examine; found = [str(one) for one in examine(root)]; "
+        "assert any('FAIL' in one and '--everyone' in one for one in found), found"
+    )
+    assert set(become(READER, root, doctor, groups=())) == {"done"}
+    share_ledger(str(root), str(GROUP), everyone=True)
+    assert become(READER, root, look, groups=()) == ["done"]
+
+
+@as_root
+def test_an_outsider_of_a_closed_ledger_is_told_the_command_for_everyone(place):
+    root = place / "ledger"
+    become(ALICE, root, MAKE, 0o077)
+    refused = become(READER, root, "Ledger.open(root, read_only=True); Ledger.open(root)", groups=())
+    for one in refused:
+        assert one.startswith("StorageFailed") and f"user {READER} may not enter this folder" in one
+        assert f"`ledger share {root} --group GROUP --everyone`, as root" in one
+
+
+@as_root
+@pytest.mark.parametrize(("group", "command"), [(ALICE, "chmod o+x"), (GROUP, "chmod g+x")])
+def test_a_closed_folder_above_the_ledger_is_named_with_the_command_that_opens_it(place, group, command):
+    root = place / "home" / "ledger"
+    become(ALICE, place / "home" / "ledger", MAKE)
+    share_ledger(str(root), str(GROUP))
+    os.chown(root.parent, ALICE, group)
+    root.parent.chmod(0o700)
+    opening = f"{command} {root.parent}"
+    assert share_ledger(str(root), str(GROUP)).to_open == (opening,)
+    shared = run("share", root, "--group", GROUP)
+    assert shared.code == 0 and f"`{opening}`" in shared.err
+    everyone = share_ledger(str(root), str(GROUP), everyone=True).to_open
+    assert everyone == (f"chmod {'g' if group == GROUP else ''}o+x {root.parent}",)
+    said = run("doctor", root)
+    assert f"WARN  permissions: users that this ledger is shared with may not enter {root.parent}" in said.out
+    refused = become(
+        BOB, root, "Ledger.open(root); Ledger.open(root, read_only=True); Ledger.destroy(root); Ledger.repair(root)"
+    )
+    for one in refused:
+        assert one.startswith("StorageFailed") and f"user {BOB} may not enter this folder" in one
+        assert f"`{opening}`, as user {ALICE} or root" in one
+    doctor = (
+        "from ledger.cli.diagnosis import diagnose; import io, contextlib; printed = io.StringIO(); "
+        "exec('with contextlib.redirect_stdout(printed): code = diagnose(root)'); "
+        f"failed = [line for line in printed.getvalue().splitlines() if {opening!r} in line]; "
+        "assert code == 1 and len(failed) == 1 and failed[0].startswith('FAIL  storage'), printed.getvalue()"
+    )
+    assert set(become(BOB, root, doctor)) == {"done"}
+    root.parent.chmod(0o711 if group == ALICE else 0o710)
+    assert set(become(BOB, root, USE)) == {"done"}
+    assert share_ledger(str(root), str(GROUP)).to_open == ()
+
+
+@as_root
+def test_a_folder_above_that_an_acl_opens_to_the_group_is_not_named(place):
+    root = place / "home" / "ledger"
+    Ledger.open(root)
+    root.parent.chmod(0o700)
+    entries = ((0x01, 7, 2**32 - 1), (0x04, 0, 2**32 - 1), (0x08, 1, GROUP), (0x10, 1, 2**32 - 1), (0x20, 0, 2**32 - 1))
+    try:
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        os.setxattr(root.parent, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("a file system without ACLs")
+    assert share_ledger(str(root), str(GROUP)).to_open == ()
+    assert share_ledger(str(root), str(BOB)).to_open == (f"chmod o+x {root.parent}",)
 
 
 @as_root

@@ -1,7 +1,9 @@
 """A ledger that one may only read: it opens, shows everything, and refuses what writes, whoever asks."""
 
+import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ledger import InvalidParameterValue, Ledger, LedgerDoesNotExist, LedgerIsReadOnly
+from ledger import InvalidParameterValue, Ledger, LedgerDoesNotExist, LedgerIsReadOnly, StorageFailed
 from tests.clock import FrozenClock
 from tests.delta.formats.write import END
 from tests.delta.model.test_formats import ARCHIVES
@@ -175,6 +177,17 @@ def test_a_user_who_may_only_read_is_told_how_to_look_and_sees_all(root):
     refused, visible, bodies, verb, *codes = json.loads(ran.stdout.splitlines()[-1])
     assert "read_only=True" in refused
     assert (visible, bodies, verb, codes) == (1, ["a"], "LedgerIsReadOnly", [0, 0])
+
+
+def test_who_may_write_and_meets_a_failing_disk_is_not_told_how_to_look(root, queue):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(StorageFailed, match=os.strerror(errno.EFBIG)) as raised:
+            Ledger.open(root)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "read_only" not in str(raised.value)
 
 
 def test_through_spark_views_are_shown_and_dataframes_are_neither_sent_nor_written(root, queue, spark, tmp_path):

@@ -1,15 +1,17 @@
 """The doctor finds what is wrong, says what to do, and works when things are missing."""
 
+import importlib.util
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from ledger import Ledger, Settings
 from ledger.cli import main
-from ledger.runtime.checks import MOST_APART, examine
+from ledger.runtime.checks import MOST_APART, OF_SPARK, examine
 from ledger.runtime.storage import check_storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,26 @@ def test_it_works_where_nothing_is_installed(tmp_path):
     assert "FAIL  ledger-queue: not installed" in run.stdout
     assert "java" not in run.stdout, "without Spark there is no need of one"
     assert run.stderr == ""
+
+
+def test_a_machine_without_the_extra_for_spark_is_sound(monkeypatch):
+    version, find_spec = metadata.version, importlib.util.find_spec
+
+    def version_without_spark(name):
+        if name in OF_SPARK:
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", version_without_spark)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
+    half = {one.subject: one for one in examine("s3://bucket/ledger")}
+    assert {half[name].outcome for name in OF_SPARK} == {"WARN"}, "delta-spark's module is there, without pyspark"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("pyspark", "delta") else find_spec(name)
+    )
+    found = {one.subject: one for one in examine("s3://bucket/ledger")}
+    assert {found[name].outcome for name in OF_SPARK} == {"OK"} and not {"java", "s3 jars"} & {*found}
+    assert found["pyspark"].found == "not installed: only DataFrames need it"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ UNFINISHED shows that the folder is no complete backup. `Ledger.open` refuses a 
 Therefore processes that have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version
 of a claim stays a number that only grows, also for claims that are newer than the backup. The new versions are beyond
 those of the backup and of the replaced tables.
+
+Who may read a backup, and who may use a restored ledger: see `backup_permissions`.
 """
 
 from __future__ import annotations
@@ -48,11 +50,12 @@ from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, checkpointed
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, StorageFailed
-from ledger.place import here
+from ledger.place import here, require_open_above
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.upkeep import VERSIONS
 from ledger.runtime.threads import map_at_once
+from ledger.store.delta.backup_permissions import keep_permissions, privacy_of
 from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
@@ -104,7 +107,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     made = _missing_folders(folder)
     try:
         with _naming_damage(engine), translating_errors(str(folder), DeltaError):
-            return _written(folder, made, locations, tables, taken_at, report)
+            return _written(root, folder, made, locations, tables, taken_at, report)
     except BaseException:
         # Remove the topmost folder that was made. If none was made, remove the content of the folder, which was empty.
         for path in made[-1:] or list(folder.iterdir()):
@@ -125,6 +128,7 @@ def _naming_damage(engine: Engine) -> Iterator[None]:
 
 
 def _written(
+    root: Path,
     folder: Path,
     made: Sequence[Path],
     locations: Mapping[str, Path],
@@ -133,8 +137,11 @@ def _written(
     report: Callable[[str], None],
 ) -> BackupReport:
     """Write and sync a backup of these versions of the tables. `made` are the folders that this makes."""
+    privacy = privacy_of(root)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
+    # Until all is written, only this user may enter.
+    (folder / FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
         report(f"backup: {name}, version {table.version()}")
         _copy_table(locations[name], table, folder / FOLDER / name)
@@ -142,8 +149,14 @@ def _written(
     files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / FOLDER)}
     versions = {name: DeltaTable(str(folder / FOLDER / name)).version() for name in ORDER}
     manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
-    _sync_folders(folder / FOLDER)
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
+    inner = sorted((folder / FOLDER).rglob("*"))
+    limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *made[:1])]
+    if not all(limited):
+        report(f"backup: the file system of {folder} keeps no modes: others may read what the ledger keeps from them")
+    with contextlib.suppress(OSError):
+        (folder / FOLDER).chmod((folder / FOLDER / "queues").stat().st_mode & 0o7777)
+    _sync_folders(folder / FOLDER)
     (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
     (folder / UNFINISHED).unlink()
     for path in (folder, *(new_folder.parent for new_folder in made)):
@@ -157,7 +170,8 @@ def restore_backup(
     """Make a ledger at `root` from a backup.
 
     Returns what the backup has, and the path to which the earlier content of `root` was moved (None: there was none).
-    With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
+    With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced. The
+    ledger keeps the permissions of a folder that it replaces.
 
     Raises:
         InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, or without
@@ -181,6 +195,8 @@ def restore_backup(
     made = place.with_name(f"{place.name}.restoring-{suffix}")
     with translating_errors(str(place), DeltaError):
         try:
+            if place.is_dir():
+                made.mkdir(mode=0o700)
             for name in ORDER:
                 report(f"restore: {name}")
                 for path in _files(backup / FOLDER / name):
@@ -188,6 +204,9 @@ def restore_backup(
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
             # Processes that have the earlier ledger open make their lock files in this folder.
             (made / LOCKS).mkdir()
+            not_kept = keep_permissions(place, made)
+            if not_kept:
+                report(f"restore: {not_kept}")
             _sync_folders(made)
             aside = None
             if is_taken:
@@ -249,6 +268,7 @@ def _local(field: str, path: object) -> Path:
     if not place.is_local:
         bound = "Must be a path on this machine: backups are made and restored on local paths"
         raise InvalidParameterValue(field, place.text, bound, "Copy a backup to and from other storage as it is.")
+    require_open_above(Path(place.text))
     return Path(os.path.realpath(place.text))
 
 

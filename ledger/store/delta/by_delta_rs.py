@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ledger.delta_log.by_delta_rs import DeltaRsTables
+from ledger.delta_log.failures import advise_nothing
+from ledger.errors import StorageFailed
 from ledger.store.delta.commit_metadata import ledger_metadata_in, verb_of
 from ledger.store.delta.engine import LedgerTables, Publishing
 from ledger.store.delta.model.tables import TABLES
@@ -20,8 +22,9 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
         *,
         sync: bool = True,
         by_statement: bool = False,
+        advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: on a local path commits survive a power cut. `by_statement`: see DeltaRsTables."""
+        """`sync`: on a local path commits survive a power cut. `by_statement`, `advise`: see DeltaRsTables."""
         super().__init__(
             TABLES,
             locations,
@@ -30,6 +33,7 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
             by_statement=by_statement,
             read_metadata=ledger_metadata_in,
             purpose_of=verb_of,
+            advise=advise,
         )
 
     def publishing(self) -> Publishing:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ledger.delta_log.by_spark import SparkTables
+from ledger.delta_log.failures import advise_nothing
+from ledger.errors import StorageFailed
 from ledger.store.delta.commit_metadata import ledger_metadata_in, verb_of
 from ledger.store.delta.engine import LedgerTables
 from ledger.store.delta.model.tables import TABLES
@@ -19,10 +21,16 @@ class SparkEngine(SparkTables, LedgerTables):
     """Engine on a Spark session. Threads may share the engine."""
 
     def __init__(
-        self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True, by_statement: bool = False
+        self,
+        spark: SparkSession,
+        locations: Mapping[str, str],
+        *,
+        sync: bool = True,
+        by_statement: bool = False,
+        advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`: see
-        SparkTables."""
+        """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`, `advise`:
+        see SparkTables."""
         super().__init__(
             TABLES,
             spark,
@@ -32,6 +40,7 @@ class SparkEngine(SparkTables, LedgerTables):
             read_metadata=ledger_metadata_in,
             purpose_of=verb_of,
             name_jobs=jobs_of_commit,
+            advise=advise,
         )
 
     def publishing(self) -> None:

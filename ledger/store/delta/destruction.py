@@ -13,6 +13,7 @@ Verbs of processes that have the ledger open fail, and do not make a table of th
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -30,7 +31,7 @@ from ledger.delta_log.history import CHECKPOINT
 from ledger.delta_log.object_store import STORES, ObjectStore
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError
-from ledger.place import here, remove_empty
+from ledger.place import here, remove_empty, require_open_above
 from ledger.store.delta.commit.file_locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
@@ -48,7 +49,7 @@ class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
     `stays`: names of other files and folders in the ledger's folder (the first hundred). If a local ledger's folder has
-    no others, the folder is removed, too.
+    no others, the folder is removed, too, and a link to it that was the root.
     """
 
     root: str
@@ -69,11 +70,24 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
     """
     place = here("root", root)
     if place.is_local:
-        return _destroy_folder(Path(place.text), dry_run=dry_run)
+        require_open_above(Path(place.text))
+        return _destroy_root(Path(place.text), dry_run=dry_run)
     if place.scheme not in STORES:
         fix = f"Remove the folders {', '.join(TABLES)} with the storage's own tools."
         raise InvalidParameterValue("root", root, "Must be a local path or an object store", fix)
     return _destroy_objects(place.text, storage_options, dry_run=dry_run)
+
+
+def _destroy_root(root: Path, *, dry_run: bool) -> Destroyed:
+    """Remove the ledger in a folder, or in the folder that a link leads to, and then a link that leads nowhere."""
+    if not root.is_symlink():
+        return _destroy_folder(root, dry_run=dry_run)
+    folder = Path(os.path.realpath(root))
+    report = _destroy_folder(folder, dry_run=dry_run)
+    if not dry_run and not folder.exists():
+        with translating_errors(str(root)):
+            root.unlink()
+    return report
 
 
 def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import logging
 import os
@@ -45,7 +46,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.formats import require_readable
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.permissions import LOOK_ONLY, require_writable
+from ledger.store.delta.permissions import LOOK_ONLY, advise_denied, require_reachable, require_writable
 from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
 
 Answer = TypeVar("Answer")
+#: The errors of the system for a write that the user may not make, or that the file system takes from nobody.
+REFUSED_WRITES = (errno.EACCES, errno.EPERM, errno.EROFS)
 log = logging.getLogger("ledger.opening")
 
 
@@ -106,6 +109,7 @@ def open_tables(
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
     if place.is_local:
+        require_reachable(folder.parent)
         require_no_backup(folder.parent)
     require_safe(scheme, engine)
     if engine == "spark" and spark is None:
@@ -146,7 +150,8 @@ def open_tables(
         try:
             clocks.check()
         except StorageFailed as error:
-            raise error if missing else error.advised(LOOK_ONLY) from None
+            is_denied = isinstance(error.__cause__, OSError) and error.__cause__.errno in REFUSED_WRITES
+            raise error.advised(LOOK_ONLY) if is_denied and not missing else error from None
 
     check = partial(_check, root, chosen, at_once)
     whole = locations if place.is_local and not read_only and not missing else {}
@@ -345,11 +350,13 @@ def _engine(
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.by_delta_rs import DeltaRsEngine
 
-        return DeltaRsEngine(locations, storage_options, sync=settings.sync, by_statement=by_statement)
+        return DeltaRsEngine(
+            locations, storage_options, sync=settings.sync, by_statement=by_statement, advise=advise_denied
+        )
     from ledger.store.delta.by_spark import SparkEngine
 
     require_jvm(spark)
-    return SparkEngine(spark, locations, sync=settings.sync, by_statement=by_statement)
+    return SparkEngine(spark, locations, sync=settings.sync, by_statement=by_statement, advise=advise_denied)
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
 import os
-import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,18 @@ from ledger.delta_log.damage import LOST
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.storage import LOG
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, StorageFailed
-from ledger.place import here
-from ledger.rules.permissions import DEFAULT_ACL, LocalEntry, default_acl, is_shared, lacking, shared_mode
+from ledger.place import here, name_of_user, require_open_above
+from ledger.rules.location import recorded
+from ledger.rules.permissions import (
+    ACCESS_ACL,
+    DEFAULT_ACL,
+    LocalEntry,
+    default_acl,
+    is_shared,
+    lacking,
+    lets_in,
+    shared_mode,
+)
 from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
@@ -36,7 +46,8 @@ class SharedLedger:
     shared.
 
     `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. The
-    value is False if the file system has no ACLs, or the system is not Linux.
+    value is False if the file system has no ACLs, or the system is not Linux. `to_open`: the commands that let the
+    group, or everyone, enter folders above the root. Until they are run, these users cannot use the ledger.
     """
 
     root: str
@@ -45,6 +56,7 @@ class SharedLedger:
     folders: int
     files: int
     is_inherited: bool
+    to_open: tuple[str, ...] = ()
 
 
 def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedger:
@@ -52,7 +64,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
     folder = _local(root)
     number = _group_number(group)
     if (closed := _closed(folder)) is not None:
-        raise _only_its_owner_may(closed, group)
+        raise _not_shareable(folder, closed, group, number)
     if not any((folder / name / LOG).is_dir() for name in TABLES):
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
     folders = files = 0
@@ -70,15 +82,34 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
             if entry.is_folder:
                 is_inherited = _set_default_acl(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
-            raise _only_its_owner_may(entry, group) from error
+            raise _not_shareable(folder, entry, group, number) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
-    return SharedLedger(str(folder), group, everyone, folders, files, is_inherited)
+    to_open = tuple(f"chmod {whom}+x {above.path}" for above, whom in _closed_above(folder, number, everyone=everyone))
+    return SharedLedger(str(folder), group, everyone, folders, files, is_inherited, to_open)
 
 
-def _only_its_owner_may(entry: LocalEntry, group: str) -> StorageFailed:
-    cause = f"{_describe(entry)}: only root, or its owner as a member of the group {group}, may share it"
-    advice = f"Call it again as {_user(entry.owner)} or as root. Files that are shared already stay shared."
-    return StorageFailed(entry.path, cause).advised(advice)
+def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
+    """Return the error for an entry that this user may not share, with the one way that shares all entries."""
+    me, owners = os.geteuid(), {one.owner for one in (entry, *_entries(folder))}
+    if owners == {me} and number not in (os.getegid(), *os.getgroups()):
+        cause = f"{_describe(entry)}: {_user(me)} is not a member of the group {group}"
+        advice = f"Run `sudo usermod -aG {group} {_user(me)}`, log in again, and call it again. Or call it as root."
+    else:
+        cause = f"{_describe(entry)}: {_user(me)} may not share it"
+        # What is in a folder that this user may not open may be another user's.
+        is_hidden = _closed(Path(entry.path)) is not None
+        advice = f"Call it again {'as root' if is_hidden else _sharer(owners, group)}."
+    return StorageFailed(entry.path, cause).advised(f"{advice} Files that are shared already stay shared.")
+
+
+def _sharer(owners: Iterable[int], group: str) -> str:
+    """Return who may share a ledger whose files and folders have these owners."""
+    users = sorted({*owners} - {0})
+    if len({*owners}) == 1 and users:
+        return f"as root, or as {_user(users[0])} if a member of the group {group}"
+    if len(users) < 2:
+        return "as root"
+    return f"as root: {' and '.join(map(_user, users[:3]))} each own a part of it"
 
 
 @dataclass(frozen=True)
@@ -94,6 +125,10 @@ class Permissions:
     command: str
     #: The paths that `faults` names.
     paths: frozenset[str]
+    #: Folders above a shared ledger that are closed to its group, or to everyone if everyone may read the ledger.
+    closed_above: tuple[str, ...] = ()
+    #: The commands that open the folders of `closed_above`.
+    opening: str = ""
 
 
 def look_over(root: str) -> Permissions | None:
@@ -103,19 +138,81 @@ def look_over(root: str) -> Permissions | None:
     about = _entry(folder) if place.is_local else None
     if about is None:
         return None
+    closed = list[tuple[LocalEntry, str]]()
     if is_shared(about):
         others = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
         wrong = [(entry, why) for entry, why in others if why is not None]
+        closed += _closed_above(folder, about.group, everyone=_is_for_everyone(about))
     else:
         wrong = [(entry, f"is not writable for {_user(os.getuid())}") for entry in _refused(folder)]
     faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
     paths = frozenset(entry.path for entry, _ in wrong)
-    return Permissions(faults, is_shared(about), _command(folder, about), paths)
+    opening = " and ".join(f"`chmod {whom}+x {entry.path}`" for entry, whom in closed)
+    described = tuple(_describe(entry) for entry, _ in closed)
+    return Permissions(faults, is_shared(about), _command(folder, about), paths, described, opening)
+
+
+def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple[LocalEntry, str]]:
+    """Yield each folder above a ledger that its group may not enter, or with `everyone` others may not, and for whom it
+    is closed: "g" (the folder's group), "o" (others), or "go"."""
+    for above in reversed(Path(os.path.realpath(folder)).parents):
+        about = _entry(above)
+        if about is None:
+            continue
+        whom = "" if lets_in(about, _access_acl(above), group) else "g" if about.group == group else "o"
+        whom += "o" if everyone and not about.mode & stat.S_IXOTH and whom != "o" else ""
+        if whom:
+            yield about, whom
+
+
+def _access_acl(folder: Path) -> bytes | None:
+    """Return the access ACL of a folder as the kernel stores it; None: it has none, or it cannot be read."""
+    try:
+        return os.getxattr(folder, ACCESS_ACL)
+    except (AttributeError, OSError):
+        return None
 
 
 def _command(folder: Path, about: LocalEntry) -> str:
     named = _group(about.group) if is_shared(about) else "GROUP"
-    return f"`ledger share {folder} --group {named}`, as the owner of what is named, or as root"
+    more = " --everyone" if is_shared(about) and _is_for_everyone(about) else ""
+    return (
+        f"`ledger share {folder} --group {named}{more}`, {_sharer({entry.owner for entry in _entries(folder)}, named)}"
+    )
+
+
+def _is_for_everyone(root: LocalEntry) -> bool:
+    """Tell whether all others may read the later files of a shared ledger."""
+    try:
+        return os.getxattr(root.path, DEFAULT_ACL) == default_acl(everyone=True)
+    except (AttributeError, OSError):
+        return bool(root.mode & stat.S_IROTH)
+
+
+def require_reachable(root: Path) -> None:
+    """Raise StorageFailed if this user may not enter a local ledger's folder, or a folder above it."""
+    require_open_above(root)
+    about = _entry(root)
+    if about is not None and about.is_folder and not os.access(root, os.X_OK):
+        cause = f"{_describe(about)}: {_user(os.getuid())} may not enter this folder"
+        raise StorageFailed(str(root), cause).advised(_reading_advice(root, about))
+
+
+def advise_denied(failed: StorageFailed) -> str:
+    """Return the command that lets this user read a table, if a failure means that the user may not; else ""."""
+    place = recorded(failed.place)
+    if not place.is_local or os.strerror(errno.EACCES) not in failed.cause:
+        return ""
+    root = Path(place.text).parent
+    about = _entry(root)
+    return "" if about is None else _reading_advice(root, about)
+
+
+def _reading_advice(root: Path, about: LocalEntry) -> str:
+    named = _group(about.group) if is_shared(about) else "GROUP"
+    command = f"`ledger share {root} --group {named} --everyone`"
+    who = _sharer({entry.owner for entry in _entries(root)}, named)
+    return f"To let everyone read it, and the users of {named} write: {command}, {who}."
 
 
 def require_writable(root: Path) -> None:
@@ -210,10 +307,10 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return a file or folder, or None for a link, or if nothing exists at the path."""
+    """Return a file or folder. Return None for a link, if nothing exists at the path, or if this user may not look."""
     try:
         status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     return None if stat.S_ISLNK(status.st_mode) else _of(str(path), status, is_lock=is_lock)
 
@@ -225,8 +322,13 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 def _set_default_acl(folder: int, *, everyone: bool) -> bool:
     """Share later files in an open folder by a default ACL. Return False if the system has no ACLs."""
+    wanted = default_acl(everyone=everyone)
     try:
-        os.setxattr(folder, DEFAULT_ACL, default_acl(everyone=everyone))
+        # Only the owner may set an ACL, also one that is there already.
+        with contextlib.suppress(OSError):
+            if os.getxattr(folder, DEFAULT_ACL) == wanted:
+                return True
+        os.setxattr(folder, DEFAULT_ACL, wanted)
     except AttributeError:
         # Not on Linux.
         return False
@@ -243,6 +345,7 @@ def _local(root: str) -> Path:
         fix = "An object store grants rights by its own policies."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
     folder = Path(place.text)
+    require_open_above(folder)
     with translating_errors(str(folder)):
         if folder.is_symlink():
             raise InvalidParameterValue("root", root, "It is a link", f"Name what it leads to, {folder.resolve()}.")
@@ -265,10 +368,7 @@ def _describe(entry: LocalEntry) -> str:
 
 
 def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+    return name_of_user(number)
 
 
 def _group(number: int) -> str:

@@ -412,8 +412,9 @@ def real(root):
 @pytest.mark.soak_variants("2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_ends_well_when_it_is_told_to(root, real, number):
-    daemon = Daemon(root, "1h")
+    daemon = Daemon(root, "5400")
     daemon.until("2 receipts filled")
+    assert "looks every 90m whether upkeep of" in daemon.said
     assert daemon.end(number) == 0
     assert "ended, as it was told to" in daemon.said and "Traceback" not in daemon.said
     assert Ledger.open(root).rounds().look().is_held is False

@@ -18,7 +18,8 @@ from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: The tables to which verbs only append. Only upkeep removes rows of these tables.
+#: The tables to which verbs only append. Only upkeep removes rows of `messages`, and nothing removes those of
+#: `receipts`.
 APPENDED = ("messages", "receipts")
 #: The storage's clock is read at most once in this many seconds, unless the last comparison failed. On an object store
 #: a reading takes three requests.

@@ -22,7 +22,9 @@ from ledger.errors import ClocksDisagree, TableAltered
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.redrive import policy_of
 from ledger.rules.upkeep import why_overdue
+from ledger.store.delta.commit.readiness import APPENDED
 from ledger.store.delta.commit_metadata import is_of_upkeep, ledger_metadata_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
 from ledger.store.delta.state.send_history import last_send
@@ -51,9 +53,11 @@ class TableHealth:
         by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
             (empty: they commit directly).
         altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
-        refused: Why no verb of a process with these settings works on the table any more, in the words of TableAltered
-            (empty: verbs work).
+        refused: Why a process with these settings can no longer change the table, in the words of TableAltered. Calls
+            that need it fail (empty: the engine changes it).
         refused_fix: What to do about `refused`, in the words of TableAltered (empty: nothing).
+        takes_appends: Whether verbs go on although the table is `refused`, because they only append to it. Then only
+            upkeep fails, when it has rows to remove.
         format: The format of its layout, see `model.formats` (empty: the table does not record it).
     """
 
@@ -69,6 +73,7 @@ class TableHealth:
     altered: str = ""
     refused: str = ""
     refused_fix: str = ""
+    takes_appends: bool = False
     format: str = ""
 
 
@@ -91,6 +96,8 @@ class Health:
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
         upkeep_overdue: Why a round should have run long ago, in words, see `rules.upkeep` (empty: upkeep is not
             overdue).
+        lost_dead_letter_queues: The dead-letter queues that RedrivePolicies name and that do not exist, by the name of
+            the queue with the policy. Such a queue's messages are received without end.
     """
 
     queues: int
@@ -102,6 +109,7 @@ class Health:
     clocks: Mapping[str, str] = field(default_factory=dict)
     commits_without_upkeep: int = 0
     upkeep_overdue: str = ""
+    lost_dead_letter_queues: Mapping[str, str] = field(default_factory=dict)
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
@@ -117,10 +125,12 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         if why_statement is not None:
             reason, text = why_statement
             tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
-        refused = engine.refusal(name)
+        # Nothing removes rows of `receipts`, and only upkeep removes rows of `messages`.
+        refused = engine.refusal(name, appends=name == "receipts")
         if refused is not None:
+            takes_appends = name in APPENDED and engine.refusal(name, appends=True) is None
             problem, fix = refused
-            tables[name] = replace(tables[name], refused=problem, refused_fix=fix)
+            tables[name] = replace(tables[name], refused=problem, refused_fix=fix, takes_appends=takes_appends)
     commits: tuple[Mapping[str, str | int], ...] = tuple(
         {"verb": one.purpose, "table": one.table, "path": one.path, "reason": one.reason, "commits": count}
         for one, count in sorted(engine.paths.counts().items())
@@ -138,7 +148,16 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         _clocks(store, queues, clock),
         load.commits,
         why_overdue(load, log_retention) or "",
+        _lost_dead_letter_queues(queues),
     )
+
+
+def _lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
+    names = {queue.name for queue in queues}
+    policies = {queue.name: policy_of(queue.attributes) for queue in queues}
+    return {
+        name: policy.target for name, policy in policies.items() if policy is not None and policy.target not in names
+    }
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:

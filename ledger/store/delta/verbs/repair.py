@@ -50,7 +50,7 @@ from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
-from ledger.place import here
+from ledger.place import here, require_open_above
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import ledger_metadata_in
@@ -128,6 +128,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         fix = "On an object store, restore an earlier version of the damaged object."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
     folder = Path(place.text)
+    require_open_above(folder)
     require_no_backup(folder)
     missing = [name for name in TABLES if not (folder / name / "_delta_log").is_dir()]
     if missing:

@@ -1,0 +1,156 @@
+"""Who may read a backup, and who may use a restored ledger. Users are processes that root started."""
+
+import os
+import stat
+import struct
+
+import pytest
+
+from ledger import Ledger
+from ledger.store.delta.permissions import look_over, share_ledger
+from tests.cli.running import run
+from tests.delta.users import ALICE, BOB, GROUP, MAKE, READER, USE, as_root, become, folder_of_alice
+
+READ = 'assert Ledger.open(root, read_only=True).sql("SELECT * FROM messages").num_rows'
+
+
+@pytest.fixture
+def place():
+    with folder_of_alice() as folder:
+        yield folder
+
+
+def modes_in(folder):
+    """The owners, groups and modes of a folder and all in it, except the locks, which a restore does not bring."""
+    return {
+        (one.lstat().st_uid, one.lstat().st_gid, oct(stat.S_IMODE(one.lstat().st_mode)), one.is_dir())
+        for one in (folder, *folder.rglob("*"))
+        if one.parent.name != "_locks"
+    }
+
+
+@as_root
+@pytest.mark.parametrize("user", [ALICE, 0])
+def test_a_restore_in_the_place_of_a_shared_ledger_is_shared_with_the_same_users(place, user):
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, f"{MAKE}; Ledger.open(root).backup({str(backup)!r})")
+    shared = share_ledger(str(root), str(GROUP))
+    assert become(READER, root, f"Ledger.open(root).queue('work').send('no'); {READ}", groups=())[0] != "done"
+    restore = f"Ledger.restore_backup({str(backup)!r}, root, replace=True)"
+    if user == ALICE:
+        assert become(ALICE, root, restore) == ["done"]
+    else:
+        Ledger.restore_backup(backup, root, replace=True)
+    assert {(uid, gid) for uid, gid, _, _ in modes_in(root)} == {(ALICE, GROUP)}
+    assert look_over(str(root)).is_shared and look_over(str(root)).faults == ()
+    assert set(become(BOB, root, USE, umask=0o077 if shared.is_inherited else 0o002)) == {"done"}
+    assert set(become(ALICE, root, USE)) == {"done"}
+    (refused,) = become(READER, root, READ, groups=())
+    assert "--everyone" in refused, "what is the group's stays closed to others"
+
+
+@as_root
+def test_a_restore_keeps_the_owner_and_a_ledger_that_only_its_owner_may_read(place):
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, f"{MAKE}; Ledger.open(root).backup({str(backup)!r})", umask=0o077)
+    before = modes_in(root)
+    Ledger.restore_backup(backup, root, replace=True)
+    assert modes_in(root) == before
+    assert set(become(ALICE, root, USE)) == {"done"}
+
+
+@as_root
+def test_a_restore_keeps_what_an_empty_folder_at_its_place_had_and_a_new_folder_is_as_the_umask_says(place):
+    backup, made = place / "backup", place / "made"
+    become(ALICE, place / "ledger", f"{MAKE}; Ledger.open(root).backup({str(backup)!r})")
+    made.mkdir(mode=0o750)
+    os.chown(made, BOB, GROUP)
+    Ledger.restore_backup(backup, made)
+    assert modes_in(made) == {(BOB, GROUP, "0o750", True), (BOB, GROUP, "0o640", False)}
+    Ledger.restore_backup(backup, place / "new")
+    assert modes_in(place / "new") == {(0, 0, "0o755", True), (0, 0, "0o644", False)}
+
+
+@as_root
+def test_a_restore_keeps_the_acls_of_single_users(place):
+    root, backup = place / "ledger", place / "backup"
+    Ledger.open(root).create_queue("work").send("a")
+    Ledger.open(root).backup(backup)
+    none = 2**32 - 1
+    entries = ((0x01, 7, none), (0x02, 5, READER), (0x04, 0, none), (0x10, 5, none), (0x20, 0, none))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        for folder in (one for one in (root, *root.rglob("*")) if one.is_dir()):
+            for kind in ("default", "access"):
+                os.setxattr(folder, f"system.posix_acl_{kind}", acl)
+    except OSError:
+        pytest.skip("a file system without ACLs")
+    Ledger.restore_backup(backup, root, replace=True)
+    refused, done = (become(user, root, READ, groups=())[0] for user in (BOB, READER))
+    assert refused != "done" and done == "done"
+
+
+@as_root
+def test_a_group_that_the_user_cannot_give_is_named_and_its_rights_go_to_nobody_else(place):
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, f"{MAKE}; Ledger.open(root).backup({str(backup)!r})", umask=0o077)
+    share_ledger(str(root), str(GROUP))
+    told = (
+        f"lines = []; Ledger.restore_backup({str(backup)!r}, root, replace=True, report=lines.append); "
+        f"assert 'run `ledger share {root} --group {GROUP}` as root' in lines[-1], lines"
+    )
+    assert set(become(ALICE, root, told, groups=())) == {"done"}
+    assert modes_in(root) == {(ALICE, ALICE, "0o700", True), (ALICE, ALICE, "0o600", False)}
+    assert run("share", root, "--group", GROUP).code == 0
+    assert set(become(BOB, root, USE)) == {"done"}
+
+
+def open_to(folder):
+    """The bits that a group and others have on a folder's files and folders."""
+    return {stat.S_IMODE(one.lstat().st_mode) & 0o077 for one in (folder, *folder.rglob("*"))}
+
+
+@as_root
+def test_a_backup_is_as_private_as_its_ledger(place):
+    root = place / "ledger"
+    ledger = Ledger.open(root)
+    ledger.create_queue("work").send("secret")
+    for number, name in enumerate(("", "messages")):
+        (root / name).chmod(0o700)
+        ledger.backup(place / f"closed {number}")
+        assert open_to(place / f"closed {number}") == {0}, "the ledger, or a table of it, is the owner's alone"
+        (root / name).chmod(0o755)
+    (there := place / "there").mkdir(mode=0o755)
+    root.chmod(0o750)
+    ledger.backup(there)
+    assert {path.stat().st_mode & 0o007 for path in there.rglob("*")} == {0}
+    assert {path.stat().st_mode & 0o050 for path in there.rglob("*") if path.is_dir()} == {0o050}
+    Ledger.restore_backup(there, place / "restored")
+    assert Ledger.open(place / "restored").queue("work").receive(1).count == 1
+
+
+@as_root
+def test_a_backup_of_an_open_ledger_is_as_the_umask_says_and_below_a_closed_folder_it_is_closed(place):
+    home = place / "home"
+    home.mkdir()
+    Ledger.open(home / "ledger").create_queue("work").send("body")
+    Ledger.open(home / "ledger").backup(place / "open")
+    assert open_to(place / "open") == {0o055, 0o044}
+    home.chmod(0o700)
+    Ledger.open(home / "ledger").backup(place / "closed")
+    assert open_to(place / "closed") == {0}
+    os.chown(home, 0, GROUP)
+    home.chmod(0o750)
+    Ledger.open(home / "ledger").backup(place / "also closed")
+    assert open_to(place / "also closed") == {0}, "the ledger's own group may not enter the folder above it"
+
+
+@as_root
+def test_a_backup_of_a_shared_ledger_is_closed_to_those_who_cannot_read_the_ledger(place):
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, MAKE)
+    share_ledger(str(root), str(GROUP))
+    assert become(ALICE, root, f"Ledger.open(root).backup({str(backup)!r})") == ["done"]
+    assert open_to(backup) == {0}, "the backup's group is not the ledger's"
+    (refused,) = become(READER, place / "stolen", f"Ledger.restore_backup({str(backup)!r}, root)", groups=())
+    assert refused != "done" and not (place / "stolen").exists()
