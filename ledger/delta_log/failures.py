@@ -62,8 +62,9 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception.
-        if type(error) is Exception:
+        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception. A panic of
+        # delta-rs or obstore is no Exception at all.
+        if type(error) is Exception or type(error).__name__ == "PanicException":
             raise StorageFailed(place, message_of(error)) from error
         raise
 

@@ -233,7 +233,9 @@ class ObjectStore:
             return None
         store = self._store
         variables = {
-            name: os.environ.get(f"AWS_{name.upper()}") for name in OF_ENVIRONMENT if isinstance(store, S3Store)
+            ALIASES.get(name, name): os.environ.get(f"AWS_{name.upper()}")
+            for name in OF_ENVIRONMENT
+            if isinstance(store, S3Store)
         }
         options = {
             "config": {**{name: value for name, value in variables.items() if value}, **(store.config or {})},

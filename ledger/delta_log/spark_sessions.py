@@ -7,7 +7,9 @@ import secrets
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow as pa
@@ -220,9 +222,19 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
         options["aws_region"] = region
     if endpoint and not amazon:
         encrypted = of_bucket("connection.ssl.enabled") != "false"
-        in_path = of_bucket("path.style.access") == "true"
+        in_path = of_bucket("path.style.access") == "true" or _is_address(endpoint)
         options.update(_options_of_server(endpoint, bucket, encrypted=encrypted, in_path=in_path))
     return options
+
+
+def _is_address(endpoint: str) -> bool:
+    """Return whether the host of an endpoint is an IP address: then Spark's client, too, puts the bucket into the
+    path."""
+    try:
+        ip_address(urlsplit(f"//{endpoint.rpartition('://')[2]}").hostname or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _settings(spark: SparkSession) -> Any:

@@ -39,7 +39,7 @@ def test_a_dataframe_that_is_sent_is_a_dataframe_when_it_is_received(ledger, que
     assert sorted(message.body for message in claim.messages()) == BODIES
 
 
-@pytest.mark.soak_variants("given")
+@pytest.mark.soak_variants("of the environment")
 @pytest.mark.parametrize("keys", ["given", "of the environment"])
 def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are_gone(
     s3_spark, s3, place, monkeypatch, keys
@@ -52,6 +52,7 @@ def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are
     else:
         for name in ("aws_access_key_id", "aws_secret_access_key"):
             monkeypatch.setenv(name.upper(), s3.options[name])
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.options["aws_endpoint"])
         rest = {name: value for name, value in s3.options.items() if "key" not in name}
         ledger = Ledger.open(place, s3_spark, storage_options=rest, settings=settings)
     queue = ledger.create_queue("jobs")
@@ -164,6 +165,11 @@ def test_delta_rs_gets_what_the_session_was_told(s3_spark, s3):
                 "aws_allow_http": "true",
             },
         ),
+        (
+            {"endpoint": "http://127.0.0.1:9000"},
+            {"aws_endpoint": "http://127.0.0.1:9000", "aws_allow_http": "true"},
+        ),
+        ({"endpoint": "https://[::1]:9000"}, {"aws_endpoint": "https://[::1]:9000"}),
         (
             {"access.key": "a", "secret.key": "b", "session.token": "c"},
             {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"},
