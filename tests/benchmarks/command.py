@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
+#: For a quick run: its figures are no page's.
+OF_QUICK_RUNS = Path(__file__).resolve().parents[2] / "build" / "benchmark-quick"
 Figures = dict[str, Any]
 
 
@@ -20,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser, parts: Sequence[str], budget:
     parser.add_argument("--parts", default=",".join(parts), help="which parts to run")
     parser.add_argument("--budget", type=float, default=budget, help="seconds that one call of an alternative may take")
     parser.add_argument("--work", default=None, help="folder for the tables (default: the system's temporary folder)")
-    parser.add_argument("--results", default=str(RESULTS), help="folder for the report")
+    parser.add_argument(
+        "--results", default=None, help="folder for the report (default: results beside the benchmarks; see --quick)"
+    )
     parser.add_argument("--add", action="store_true", help="keep the other figures of an earlier run in RESULTS")
     parser.add_argument("--render", action="store_true", help="only write the report anew from the figures")
 
@@ -30,6 +34,8 @@ def parse(parser: argparse.ArgumentParser, parts: Sequence[str]) -> argparse.Nam
     given = parser.parse_args()
     for name in ("engines", "against", "parts"):
         setattr(given, name, [word for word in getattr(given, name).split(",") if word])
+    if given.results is None:
+        given.results = str(OF_QUICK_RUNS if getattr(given, "quick", False) else RESULTS)
     unknown = set(given.parts) - set(parts)
     if unknown:
         parser.error(f"unknown part {sorted(unknown)[0]}; there are {', '.join(parts)}")

@@ -47,7 +47,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backlogs", default="1,4,16", help="millions of messages, e.g. 1,4,16 (0.1 for a try)")
     parser.add_argument("--against", default="postgres,merge", help="the alternatives: postgres, merge, or nothing")
     parser.add_argument("--merge-backlogs", default=None, help="those of the MERGE by id, whose calls take minutes")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats, one backlog of a million, 1,000 commits")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer repeats, one backlog of a million, 1,000 commits; the report goes to build/benchmark-quick",
+    )
     command.add_arguments(parser, PARTS, budget=120.0)
     given = command.parse(parser, PARTS)
     backlogs = "1" if given.quick and given.backlogs == "1,4,16" else given.backlogs
