@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.output_tables.arrow_values import (
     NotPlain,
+    as_spark_has_it,
     first_changed,
     first_failing,
     plain_column,
-    with_instants_of_spark,
 )
 
 if TYPE_CHECKING:
@@ -285,13 +285,13 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def for_spark(table: pa.Table) -> pa.Table:
-    """Return a table of plain types with instants as Spark has them (see `with_instants_of_spark`).
+    """Return a table of plain types with the types that Spark has (see `as_spark_has_it`).
 
     Raises InvalidParameterValue for a column that would lose nanoseconds.
     """
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
-        kind = with_instants_of_spark(field.type)
+        kind = as_spark_has_it(field.type)
         try:
             columns[field.name] = table[field.name] if kind == field.type else table[field.name].cast(kind)
         except pa.ArrowInvalid:

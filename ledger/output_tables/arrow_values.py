@@ -169,20 +169,22 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
     return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
 
 
-def with_instants_of_spark(kind: pa.DataType) -> pa.DataType:
-    """Return a plain type with instants as Spark has them, at any depth: in microseconds, and with a zone.
+def as_spark_has_it(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type as Spark has it, at any depth: instants in microseconds with a zone, and signed integers.
 
     An instant without a zone counts as UTC.
     """
+    if types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
     if types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz is None):
         return pa.timestamp("us", kind.tz or "UTC")
     if types.is_map(kind):
-        return pa.map_(with_instants_of_spark(kind.key_type), with_instants_of_spark(kind.item_type))
+        return pa.map_(as_spark_has_it(kind.key_type), as_spark_has_it(kind.item_type))
     if types.is_struct(kind):
-        return pa.struct([field.with_type(with_instants_of_spark(field.type)) for field in kind])
+        return pa.struct([field.with_type(as_spark_has_it(field.type)) for field in kind])
     if is_list(kind):
         listed = pa.large_list if types.is_large_list(kind) else pa.list_
-        return listed(kind.value_field.with_type(with_instants_of_spark(kind.value_type)))
+        return listed(kind.value_field.with_type(as_spark_has_it(kind.value_type)))
     return kind
 
 

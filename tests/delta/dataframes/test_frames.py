@@ -353,10 +353,25 @@ def test_dataframes_without_spark_say_how_to_get_it(queue, clock, spark):
         claim.dataframe  # noqa: B018
 
 
-@pytest.mark.parametrize("column", ["unsigned", "nanoseconds", "long"])
+def test_unsigned_integers_of_arrow_are_sent_as_json_with_spark_as_without(spark, tmp_path):
+    table = pa.table(
+        {
+            "of_8": pa.array([255, None], pa.uint8()),
+            "of_32": pa.array([2**32 - 1, 0], pa.uint32()),
+            "of_64": pa.array([[2**64 - 1], [None]], pa.list_(pa.uint64())),
+        }
+    )
+    found = []
+    for number, session in enumerate((spark, None)):
+        queue = Ledger.open(str(tmp_path / str(number)), spark=session).create_queue("work")
+        queue.send(table)
+        found.append(sorted(bodies(queue.receive(None))))
+    assert found[0] == found[1] and json.loads(found[0][1]) == {"of_8": 255, "of_32": 2**32 - 1, "of_64": [2**64 - 1]}
+
+
+@pytest.mark.parametrize("column", ["nanoseconds", "long"])
 def test_a_column_of_arrow_that_spark_does_not_have_is_refused_by_name(spark, tmp_path, column):
     columns = {
-        "unsigned": pa.array([2**64 - 1], pa.uint64()),
         "nanoseconds": pa.array([1], pa.duration("ns")),
         "long": pa.array([Decimal("1" * 50)], pa.decimal256(50, 0)),
     }

@@ -132,7 +132,7 @@ class Frames:
                 arrow_frame(self._spark, pa.table({name: column}))
             except (TypeError, ValueError, pa.ArrowException):
                 bound = f"It is {column.type}, with values that Spark cannot take"
-                fix = "Cast it to string, or to a type that Spark has: decimal128, microseconds."
+                fix = "Cast it to string, or to a type that Spark has, such as int64, double or decimal128."
                 return InvalidParameterValue("column", name, bound, fix)
         return None
 
