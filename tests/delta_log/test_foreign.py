@@ -180,7 +180,7 @@ def test_a_table_with_a_feature_that_is_not_supported_is_refused_by_its_name(fil
     for one in (filled, opened(Path(location).parent, THINGS)):
         what, fix = one.refusal("things")
         assert what.lower().startswith(f"somebody gave the table things {feature.lower()}, which")
-        assert ("DROP FEATURE" in fix) or ("Delta cannot drop" in fix and "restore a backup" in fix)
+        assert ("DROP FEATURE" in fix) or ("Delta cannot drop" in fix and "restore an earlier backup" in fix)
         insert = partial(merge, one, THINGS, IN_A, [("insert", new)])
         for verb in (insert, partial(one.delete, "things", "lot = 1", {})):
             with pytest.raises(TableAltered, match=f"^Somebody gave the table things (?i:{feature})") as raised:

@@ -114,7 +114,7 @@ class AnyLedger:
         pass
 
     @staticmethod
-    def of(queue: Any) -> contextlib.AbstractContextManager[None]:
+    def of(queue: Any, verb: str) -> contextlib.AbstractContextManager[None]:
         """Whatever ledger there is."""
         return contextlib.nullcontext()
 

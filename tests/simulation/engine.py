@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Seen, Snapshot, require_generation, require_next
 from ledger.delta_log.spec import Layout
-from ledger.errors import OutputUnreadable
+from ledger.errors import OutputUnreadable, StorageFailed
 from ledger.output_tables.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.engine import SegmentEnd, require_ends, require_expected
@@ -104,6 +104,11 @@ class SimulatedEngine:
     @staticmethod
     def damage(table: str) -> None:
         """Return the damage behind a failure: there is none, failures are planned here."""
+
+    @staticmethod
+    def advise(failed: StorageFailed) -> str:
+        """Return no advice: a planned failure has none."""
+        return ""
 
     def generation(self) -> int:
         return self._generation
