@@ -14,13 +14,16 @@ the next call that needs them would hang. So a fork waits until no other thread 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import os
+import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from ledger.errors import ForkedProcess
@@ -28,8 +31,11 @@ from ledger.errors import ForkedProcess
 Owner = TypeVar("Owner")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-#: The most seconds that a fork waits for other threads' calls, and the seconds between two looks.
-FORK_SECONDS, LOOK_SECONDS = 5.0, 0.0005
+#: The most seconds that a fork waits for other threads' calls. So many of these seconds at a time no call begins. The
+#: seconds between two looks.
+FORK_SECONDS, SHUT_SECONDS, LOOK_SECONDS = 5.0, 0.25, 0.0005
+#: So many seconds after a fork a signal that came during its wait is sent again.
+RESENT_SECONDS = 0.02
 #: By object, the function that renews it in a child.
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 #: By library, the id of the process that used it first: this process, or an ancestor from which it was forked.
@@ -60,38 +66,65 @@ def is_panic(error: BaseException) -> bool:
 
 
 class _ArrowUse:
-    """The threads that are in functions which use Arrow. `gate` is held to begin such a function, and during a fork."""
+    """The calls that use Arrow, by thread. `gate` is held to begin such a call, and by a thread that forks."""
 
     def __init__(self) -> None:
-        self.gate, self.threads = threading.Lock(), set[int]()
+        self.gate, self.calls = threading.Lock(), dict[int, object]()
+        #: The thread that holds the gate for a fork.
+        self.forking: int | None = None
         #: Whether another thread of the parent used Arrow when this process was forked.
         self.is_broken = False
+        #: Calls for which a fork has waited in vain.
+        self._given_up = set[object]()
 
     def begin(self, thread: int) -> None:
-        """Note a thread. While a fork waits or is made, wait."""
+        """Note a call of this thread. While another thread forks, wait."""
         if self.is_broken:
             raise ForkedProcess("Arrow in another thread at that moment")
+        if self.forking == thread:
+            # A signal handler's call. It may wait for a thread that waits at the gate.
+            self.open()
         with self.gate:
-            self.threads.add(thread)
+            self.calls[thread] = object()
 
-    def await_end(self) -> None:
-        """Wait for the other threads. The caller holds the gate."""
-        until = time.monotonic() + FORK_SECONDS
-        while self._others() and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+    def shut(self, thread: int, until: float) -> None:
+        """Take the gate for a fork by this thread, when no other thread's call uses Arrow, or at a time.
+
+        A long call must not keep all others waiting. So after SHUT_SECONDS the gate is opened again until the calls end
+        that are running then. A fork waits for a call only once.
+        """
+        while True:
+            self.gate.acquire()
+            self.forking = thread
+            soon = min(time.monotonic() + SHUT_SECONDS, until)
+            while (others := self._others(thread)) and not others <= self._given_up and time.monotonic() < soon:
+                time.sleep(LOOK_SECONDS)
+            if self.forking != thread:
+                continue
+            if not others or others <= self._given_up or time.monotonic() >= until:
+                self._given_up = others
+                return
+            self.open()
+            while not others.isdisjoint(list(self.calls.values())) and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+
+    def open(self) -> None:
+        """Give the gate back."""
+        self.forking = None
+        self.gate.release()
 
     def renew(self) -> None:
-        """Start anew in a child. The thread that forked may be in such a function itself."""
-        self.gate, self.is_broken = threading.Lock(), self.is_broken or bool(self._others())
-        self.threads &= {threading.get_ident()}
+        """Start anew in a child. The thread that forked may be in such a call itself."""
+        thread = threading.get_ident()
+        self.is_broken = self.is_broken or bool(self._others(thread))
+        self.gate, self.forking, self._given_up = threading.Lock(), None, set()
+        self.calls = {thread: self.calls[thread]} if thread in self.calls else {}
 
-    def _others(self) -> set[int]:
-        return self.threads - {threading.get_ident()}
+    def _others(self, thread: int) -> set[object]:
+        return {call for caller, call in list(self.calls.items()) if caller != thread}
 
 
 _arrow_use = _ArrowUse()
-#: For each call of `hold_in_forks`: what it was given.
-_held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = []
 
 
 def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -101,13 +134,13 @@ def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, R
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         thread = threading.get_ident()
-        if thread in _arrow_use.threads:
+        if thread in _arrow_use.calls:
             return function(*arguments, **keywords)
         try:
             _arrow_use.begin(thread)
             return function(*arguments, **keywords)
         finally:
-            _arrow_use.threads.discard(thread)
+            _arrow_use.calls.pop(thread, None)
 
     return called
 
@@ -116,14 +149,17 @@ def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 def waiting() -> Iterator[None]:
     """Return a context in which a function that `uses_arrow` uses none: it waits, and forks do not wait for it."""
     thread = threading.get_ident()
-    if thread not in _arrow_use.threads:
+    if _arrow_use.calls.pop(thread, None) is None:
         yield
         return
-    _arrow_use.threads.discard(thread)
     try:
         yield
     finally:
         _arrow_use.begin(thread)
+
+
+#: For each call of `hold_in_forks`: what it was given.
+_held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = []
 
 
 def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
@@ -134,26 +170,59 @@ def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], 
     _held.append((acquire, release, renew))
 
 
-#: The releases of what the thread that forks has acquired, oldest first. If an interrupt ends `_before`, Python still
-#: forks.
-_acquired: list[Callable[[], object]] = []
+class _Forks(threading.local):
+    """The forks that this thread is making: a signal handler may fork while another fork waits.
+
+    `releases`: for each fork, the releases of what it has acquired, oldest first. `interrupt`: the error of a signal
+    handler. Python would ignore it, so the signal is sent again after the fork.
+    """
+
+    def __init__(self) -> None:
+        self.releases: list[list[Callable[[], object]]] = []
+        self.interrupt: BaseException | None = None
+
+
+_forks = _Forks()
 
 
 def _before() -> None:
-    _arrow_use.gate.acquire()
-    _acquired.append(_arrow_use.gate.release)
-    _arrow_use.await_end()
-    for acquire, release, _ in _held:
-        acquire()
-        _acquired.append(release)
+    thread, releases, until = threading.get_ident(), list[Callable[[], object]](), time.monotonic() + FORK_SECONDS
+    _forks.releases.append(releases)
+    if _arrow_use.forking == thread:
+        return
+    to_acquire: list[tuple[Callable[[], object], Callable[[], object]]] = [
+        (partial(_arrow_use.shut, thread, until), _arrow_use.open),
+        *((acquire, release) for acquire, release, _ in _held),
+    ]
+    while len(releases) < len(to_acquire):
+        wanted, given_back = to_acquire[len(releases)]
+        try:
+            wanted()
+            releases.append(given_back)
+        except BaseException as interrupt:
+            _forks.interrupt = interrupt
+            if not releases and _arrow_use.forking == thread:
+                _arrow_use.open()
 
 
 def _release() -> None:
-    while _acquired:
-        _acquired.pop()()
+    for release in reversed(_forks.releases.pop() if _forks.releases else []):
+        release()
+
+
+def _in_parent() -> None:
+    _release()
+    interrupt, _forks.interrupt = _forks.interrupt, None
+    if interrupt is not None:
+        number = signal.SIGTERM if isinstance(interrupt, SystemExit) else signal.SIGINT
+        # Python ignores an error in this function, too. So the signal comes a little later.
+        later = threading.Timer(RESENT_SECONDS, _thread.interrupt_main, [number])
+        later.daemon = True
+        later.start()
 
 
 def _in_child() -> None:
+    _forks.interrupt = None
     for _, _, renew in _held:
         renew()
     _release()
@@ -166,4 +235,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -159,6 +159,48 @@ def child():
 assert ended_with(in_child(child)) == 0 and not ended
 assert queue.send(["of the parent"]) and held.delete().messages == 5
 """
+#: A call that does not end, such as one on a network file system that does not answer.
+STUCK = f"""{BUSY}
+forks.FORK_SECONDS = 0.5
+begin(busy, 3_600)
+assert ended_with(in_child(lambda: None)) == 0
+forks.FORK_SECONDS = 3_600
+for _ in range(3):
+    assert ended_with(in_child(lambda: None)) == 0, "a fork waits for one call only once"
+begin(busy, 3_600)
+threading.Thread(target=in_child, args=[lambda: None], daemon=True).start()
+for _ in range(20):
+    time.sleep(0.05)
+    assert queue.send(["beside a fork that waits"])
+os._exit(0)
+"""
+#: Signals that come while a fork waits: a handler's call is made, and Ctrl-C and SIGTERM are not lost.
+SIGNALLED = f"""{BUSY}
+import signal
+from ledger.runtime.termination import ended_by_sigterm
+
+def send(number, frame):
+    assert queue.send(["of the handler"])
+    ended.append("handler")
+
+signal.signal(signal.SIGALRM, send)
+begin(busy, 0.6)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+assert ended_with(in_child(lambda: queue.send(["of a child"]))) == 0
+assert "handler" in ended
+for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+    begin(busy, 0.6)
+    threading.Timer(0.1, os.kill, [os.getpid(), number]).start()
+    try:
+        with ended_by_sigterm():
+            child = in_child(lambda: queue.send(["of a child"]))
+            assert ended_with(child) == 0
+            time.sleep(30)
+    except kind:
+        continue
+    raise AssertionError(f"{{number}} was lost")
+assert queue.send(["of the parent"])
+"""
 ALONE = """
 import os, sys
 from ledger import Ledger
@@ -189,8 +231,8 @@ def run(script, root):
 
 @pytest.mark.parametrize(
     "script",
-    [POOL, VERBS, LATER, THREADS, WAITED_FOR],
-    ids=["a pool", "all verbs", "after a minute", "beside threads", "beside a call"],
+    [POOL, VERBS, LATER, THREADS, WAITED_FOR, STUCK, SIGNALLED],
+    ids=["a pool", "all verbs", "after a minute", "beside threads", "beside a call", "beside a stuck call", "signals"],
 )
 def test_a_forked_child_goes_on_with_its_parents_ledger(root, script):
     run(OPENED + script, root)
