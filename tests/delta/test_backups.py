@@ -466,3 +466,45 @@ def test_a_write_in_whose_midst_the_ledger_is_replaced_is_not_answered(tmp_path,
         claim.write(rows, out, messages="message_id")
     counts = ledger.queue("work").counts()
     assert (counts.visible, counts.deleted) == (0 if anew else 2, 0)
+
+
+def test_a_backup_that_fails_leaves_the_finished_backups_beside_it(open_ledger, tmp_path):
+    """Both backups made the folders above theirs; before, the one that failed removed these with all in them."""
+    ledger = open_ledger()
+    ledger.create_queue("work").send("a")
+    above = tmp_path / "backups" / "2026"
+
+    def report(step):
+        if "receipts" in step:
+            ledger.backup(above / "other")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.backup(above / "mine", report)
+    assert [path.name for path in above.iterdir()] == ["other"]
+    Ledger.restore_backup(above / "other", tmp_path / "restored")
+
+    with pytest.raises(InvalidParameterValue, match="empty"):
+        ledger.backup(tmp_path / "same", lambda step: ledger.backup(tmp_path / "same"))
+    assert not (tmp_path / "same").exists()
+
+
+def test_of_backups_into_one_new_folder_at_once_one_succeeds_and_stays(open_ledger, tmp_path):
+    ledger = open_ledger()
+    ledger.create_queue("work").send(["a"] * 20)
+    for number in range(6):
+        dest, ended = tmp_path / f"new {number}" / "backup", []
+
+        def back_up(dest=dest, ended=ended):
+            try:
+                ended.append(ledger.backup(dest).files)
+            except InvalidParameterValue as error:
+                ended.append(error.bound)
+
+        threads = [threading.Thread(target=back_up) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(isinstance(one, int) for one in ended) == [False, True], ended
+        Ledger.restore_backup(dest, tmp_path / f"restored {number}")

@@ -43,7 +43,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, read_manifest
+from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, claimed_folder, not_empty, read_manifest
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
@@ -96,7 +96,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
             "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder outside it."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")
+        raise not_empty(folder)
     taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     tables: dict[str, DeltaTable] = {}
     with _naming_damage(engine), translating_errors(str(root), DeltaError):
@@ -104,15 +104,8 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
-    made = _missing_folders(folder)
-    try:
-        with _naming_damage(engine), translating_errors(str(folder), DeltaError):
-            return _written(root, folder, made, locations, tables, taken_at, report)
-    except BaseException:
-        # Remove the topmost folder that was made. If none was made, remove the content of the folder, which was empty.
-        for path in made[-1:] or list(folder.iterdir()):
-            _remove(path)
-        raise
+    with _naming_damage(engine), translating_errors(str(folder), DeltaError), claimed_folder(folder) as made:
+        return _written(root, folder, made, locations, tables, taken_at, report)
 
 
 @contextlib.contextmanager
@@ -136,10 +129,9 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write and sync a backup of these versions of the tables. `made` are the folders that this makes."""
+    """Write and sync a backup of these versions of the tables. `made` are the folders that were made for it."""
     privacy = privacy_of(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / UNFINISHED, b"")
+    _sync(folder / UNFINISHED)
     # Until all is written, only this user may enter.
     (folder / FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
@@ -151,7 +143,7 @@ def _written(
     manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
     inner = sorted((folder / FOLDER).rglob("*"))
-    limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *made[:1])]
+    limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *({folder} & {*made}))]
     if not all(limited):
         report(f"backup: the file system of {folder} keeps no modes: others may read what the ledger keeps from them")
     with contextlib.suppress(OSError):
@@ -245,22 +237,6 @@ def _exchange(first: Path, second: Path) -> bool:
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
-
-
-def _missing_folders(folder: Path) -> list[Path]:
-    """Return those of the folder and its parents that do not exist, the innermost first."""
-    missing: list[Path] = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    return missing
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _local(field: str, path: object) -> Path:
