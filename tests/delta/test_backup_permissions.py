@@ -154,3 +154,21 @@ def test_a_backup_of_a_shared_ledger_is_closed_to_those_who_cannot_read_the_ledg
     assert open_to(backup) == {0}, "the backup's group is not the ledger's"
     (refused,) = become(READER, place / "stolen", f"Ledger.restore_backup({str(backup)!r}, root)", groups=())
     assert refused != "done" and not (place / "stolen").exists()
+
+
+def test_a_restore_goes_on_where_the_file_system_refuses_modes_and_says_so_if_others_may_read(tmp_path, monkeypatch):
+    """vfat and CIFS refuse each change of a mode: before, no restore ended there."""
+    root, lines = tmp_path / "ledger", []
+    Ledger.open(root).create_queue("work").send("a")
+    Ledger.open(root).backup(tmp_path / "backup")
+
+    def refuse(*of):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    aside = Ledger.restore_backup(tmp_path / "backup", root, replace=True, report=lines.append)
+    assert aside.is_dir() and Ledger.open(root).queue("work").receive(1).count == 1
+    made, lines[:] = tmp_path / "made", []
+    made.mkdir(mode=0o700)
+    Ledger.restore_backup(tmp_path / "backup", made, report=lines.append)
+    assert f"the file system of {made} keeps no modes: others may read or write" in lines[-1]

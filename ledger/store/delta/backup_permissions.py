@@ -39,6 +39,14 @@ class FolderRights(NamedTuple):
     default_acl: bytes | None
 
 
+class Kept(NamedTuple):
+    """Whether a restored file or folder has the group that it should have, and is closed to all others who should not
+    read or write it."""
+
+    group: bool
+    privacy: bool
+
+
 def keep_permissions(replaced: Path, made: Path) -> str:
     """Give a restored ledger, in the folder `made`, the permissions of the folder `replaced`.
 
@@ -52,24 +60,29 @@ def keep_permissions(replaced: Path, made: Path) -> str:
     for name in (*TABLES, LOCKS):
         rights[name] = _rights_of(replaced / name) or top
         rights[f"{name}/{LOG}"] = _rights_of(replaced / name / LOG) or rights[name]
-    is_kept = True
+    kept: set[Kept] = set()
     for folder, _, files, descriptor in os.fwalk(made, topdown=False):
         parts = Path(folder).relative_to(made).parts
         of_folder = rights.get("/".join(parts[:2])) or rights["/".join(parts[:1]) or "."]
         for file in files:
             opened = os.open(file, _OPENING, dir_fd=descriptor)
             try:
-                is_kept = _give(opened, of_folder, is_folder=False) and is_kept
+                kept.add(_give(opened, of_folder, is_folder=False))
             finally:
                 os.close(opened)
-        is_kept = _give(descriptor, of_folder, is_folder=True) and is_kept
-    if is_kept:
-        return ""
-    group = _name_of_group(top.group)
-    return (
-        f"the group {group} of what was there is not kept, as only root or a member of it can: "
-        f"run `ledger share {replaced} --group {group}` as root"
-    )
+        kept.add(_give(descriptor, of_folder, is_folder=True))
+    not_kept = []
+    if not all(one.group for one in kept):
+        group = _name_of_group(top.group)
+        not_kept.append(
+            f"the group {group} of what was there is not kept, as only root or a member of it can: "
+            f"run `ledger share {replaced} --group {group}` as root"
+        )
+    if not all(one.privacy for one in kept):
+        not_kept.append(
+            f"the file system of {replaced} keeps no modes: others may read or write what was closed to them"
+        )
+    return "; ".join(not_kept)
 
 
 def _rights_of(folder: Path) -> FolderRights | None:
@@ -91,9 +104,8 @@ def _acl(folder: Path, name: str) -> bytes | None:
         return None
 
 
-def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> bool:
-    """Give an open folder these rights, or an open file those of later files in such a folder. Return whether it has
-    the group."""
+def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> Kept:
+    """Give an open folder these rights, or an open file those of later files in such a folder. Return what is so."""
     status = os.fstat(descriptor)
     owner = rights.owner if os.geteuid() == 0 else status.st_uid
     has_group = True
@@ -112,9 +124,12 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> bool:
             _set_acl(descriptor, DEFAULT_ACL, rights.default_acl)
     else:
         mode &= ~stat.S_ISGID & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
-    os.fchmod(descriptor, mode)
+    # A file system without modes, such as vfat, may refuse the call.
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, mode)
     os.fsync(descriptor)
-    return has_group
+    open_to = stat.S_IMODE(os.fstat(descriptor).st_mode) & (0o077 if is_folder else 0o066)
+    return Kept(has_group, not open_to & ~mode)
 
 
 def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
