@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from ledger import Ledger
+from ledger.errors import InvalidParameterValue
 from ledger.store.delta.permissions import look_over, share_ledger
 from tests.cli.running import run
 from tests.delta.users import ALICE, BOB, GROUP, MAKE, READER, USE, as_root, become, folder_of_alice
@@ -172,3 +173,23 @@ def test_a_restore_goes_on_where_the_file_system_refuses_modes_and_says_so_if_ot
     made.mkdir(mode=0o700)
     Ledger.restore_backup(tmp_path / "backup", made, report=lines.append)
     assert f"the file system of {made} keeps no modes: others may read or write" in lines[-1]
+
+
+@as_root
+@pytest.mark.parametrize("name", ["queues", "messages"])
+def test_a_backup_of_a_ledger_whose_table_is_a_link_is_as_private_as_the_place_of_the_table(place, name):
+    """Before, a link in place of `queues` made each backup fail, and other links were not followed."""
+    root, away = place / "ledger", place / "away"
+    Ledger.open(root).create_queue("work").send("a")
+    away.mkdir(mode=0o755)
+    (root / name).rename(away / name)
+    (root / name).symlink_to(away / name)
+    Ledger.open(root).backup(place / "open")
+    assert open_to(place / "open") == {0o055, 0o044}
+    with pytest.raises(InvalidParameterValue, match="Must not lie in the ledger"):
+        Ledger.open(root).backup(away / name / "inside")
+    away.chmod(0o700)
+    Ledger.open(root).backup(place / "closed")
+    assert open_to(place / "closed") == {0}
+    Ledger.restore_backup(place / "closed", place / "restored")
+    assert Ledger.open(place / "restored").queue("work").receive(1).count == 1

@@ -18,7 +18,7 @@ from ledger import Ledger
 from ledger.cli.app import run
 from ledger.delta_log import damage
 from ledger.delta_log.history import RESTORED_LATER_BY
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew, StorageFailed
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
 
@@ -508,3 +508,33 @@ def test_of_backups_into_one_new_folder_at_once_one_succeeds_and_stays(open_ledg
             thread.join()
         assert sorted(isinstance(one, int) for one in ended) == [False, True], ended
         Ledger.restore_backup(dest, tmp_path / f"restored {number}")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(5, "Input/output error")])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_restore_that_fails_between_two_renames_puts_the_ledger_back(open_ledger, root, dest, failure, is_taken):
+    """So it is where no two names can be exchanged in one step, such as on NFS."""
+    open_ledger().create_queue("work").send("a")
+    open_ledger().backup(dest)
+    open_ledger().queue("work").send("b")
+    place, rename = Path(root), Path.rename
+
+    def fails(path, target):
+        if path.name.startswith(f"{place.name}.restoring") and target == place:
+            if is_taken:
+                (place / "made meanwhile").mkdir(parents=True)
+            raise failure
+        return rename(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backups, "_exchange", lambda first, second: False)
+        patch.setattr(Path, "rename", fails)
+        with pytest.raises(StorageFailed if is_taken else (KeyboardInterrupt, StorageFailed)) as caught:
+            Ledger.restore_backup(dest, root, replace=True)
+    asides = [*place.parent.glob("*.replaced-*")]
+    if is_taken:
+        assert f"`mv {asides[0]} {place}`" in str(caught.value)
+        shutil.rmtree(place)
+        asides.pop().rename(place)
+    assert not asides and not [*place.parent.glob("*.restoring-*")]
+    assert open_ledger().queue("work").counts().visible == 2

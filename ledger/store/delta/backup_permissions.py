@@ -17,7 +17,7 @@ import contextlib
 import grp
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,14 +170,17 @@ class Privacy(NamedTuple):
         return stat.S_IMODE(path.stat().st_mode) & 0o077 == limited & 0o077
 
 
-def privacy_of(root: Path) -> Privacy:
-    """Return what the group of a ledger's folder, and all others, may do in each folder of the ledger."""
-    group = root.stat().st_gid
+def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
+    """Return what the group of a ledger's folder, and all others, may do in each folder of the ledger.
+
+    The folders of `tables` may lie elsewhere, if there are links to them in `root`.
+    """
+    group, tables = root.stat().st_gid, [*tables]
     of_group = of_others = 0o7
-    for mode, folder_group in _modes_within(root):
+    for mode, folder_group in _modes_of((root, *tables, *(table / LOG for table in tables))):
         of_others &= mode
         of_group &= mode >> 3 if folder_group == group else mode
-    for above in root.parents:
+    for above in {above for place in (root, *tables) for above in place.parents}:
         status = above.stat()
         of_others = of_others if status.st_mode & stat.S_IXOTH else 0
         enters = stat.S_IXGRP if status.st_gid == group else stat.S_IXOTH
@@ -185,9 +188,9 @@ def privacy_of(root: Path) -> Privacy:
     return Privacy(group, of_group, of_others)
 
 
-def _modes_within(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the mode and the group of the folders of a ledger and its tables, and what these give to later files."""
-    for folder in (root, *(root / name for name in TABLES), *(root / name / LOG for name in TABLES)):
+def _modes_of(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
+    """Yield the mode and the group of each folder, and what the folder gives to later files."""
+    for folder in folders:
         status = folder.stat()
         yield status.st_mode, status.st_gid
         default = _acl(folder, DEFAULT_ACL)

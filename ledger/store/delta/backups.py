@@ -30,6 +30,7 @@ import ctypes
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 import uuid
@@ -90,8 +91,9 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         bound = "Must be a path on this machine: backups are made of ledgers on local paths"
         raise InvalidParameterValue("root", places["queues"].text, bound, "Use the storage's own versions of objects.")
     locations = {name: Path(os.path.realpath(place.text)) for name, place in places.items()}
-    root, folder = locations["queues"].parent, _local("dest", dest)
-    if folder.is_relative_to(root):
+    # A table's folder may be a link to another place.
+    root, folder = Path(os.path.realpath(Path(places["queues"].text).parent)), _local("dest", dest)
+    if any(folder.is_relative_to(place) for place in (root, *locations.values())):
         raise InvalidParameterValue(
             "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder outside it."
         )
@@ -130,7 +132,7 @@ def _written(
     report: Callable[[str], None],
 ) -> BackupReport:
     """Write and sync a backup of these versions of the tables. `made` are the folders that were made for it."""
-    privacy = privacy_of(root)
+    privacy = privacy_of(root, locations.values())
     _sync(folder / UNFINISHED)
     # Until all is written, only this user may enter.
     (folder / FOLDER).mkdir(mode=0o700)
@@ -225,10 +227,26 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
     """
     # First rename `made` to `aside`, so that the earlier ledger is never at `made`, which the caller removes.
     made.rename(aside)
-    if not _exchange(aside, place):
-        aside.rename(made)
+    if _exchange(aside, place):
+        return
+    aside.rename(made)
+    try:
         place.rename(aside)
         made.rename(place)
+    except BaseException as error:
+        if os.path.lexists(aside) and os.path.lexists(made):
+            _move_back(aside, place, error)
+        raise
+
+
+def _move_back(aside: Path, place: Path, error: BaseException) -> None:
+    """Move the earlier content back to `place`. Raise StorageFailed, which names `aside`, if this fails."""
+    try:
+        aside.rename(place)
+    except OSError as failure:
+        cause = f"{error or type(error).__name__}; the earlier content is at {aside}, and cannot go back: {failure}"
+        advice = f"Once {place} is free, move it back: `mv {shlex.quote(str(aside))} {shlex.quote(str(place))}`."
+        raise StorageFailed(str(place), cause, "restore_backup").advised(advice) from error
 
 
 def _exchange(first: Path, second: Path) -> bool:
