@@ -50,7 +50,7 @@ from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, checkpointed
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
-from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.errors import InvalidParameterValue, LedgerError, StorageFailed
 from ledger.place import here, require_open_above
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
@@ -240,13 +240,14 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _move_back(aside: Path, place: Path, error: BaseException) -> None:
-    """Move the earlier content back to `place`. Raise StorageFailed, which names `aside`, if this fails."""
+    """Move the earlier content back to `place`. Raise LedgerError, which names `aside`, if this fails."""
     try:
         aside.rename(place)
     except OSError as failure:
-        cause = f"{error or type(error).__name__}; the earlier content is at {aside}, and cannot go back: {failure}"
+        why = str(error) or type(error).__name__
+        message = f"The restore failed: {why}. The earlier content is at {aside}, and cannot go back: {failure}"
         advice = f"Once {place} is free, move it back: `mv {shlex.quote(str(aside))} {shlex.quote(str(place))}`."
-        raise StorageFailed(str(place), cause, "restore_backup").advised(advice) from error
+        raise LedgerError(message, advice) from error
 
 
 def _exchange(first: Path, second: Path) -> bool:
