@@ -1,6 +1,7 @@
 """Backups: one consistent version, taken while the ledger is in use; and ledgers that are made of them, beside
 processes that have the ledger of before open."""
 
+import errno
 import json
 import os
 import shutil
@@ -546,3 +547,24 @@ def test_a_restore_that_fails_between_two_renames_puts_the_ledger_back(open_ledg
         asides.pop().rename(place)
     assert not asides and not [*place.parent.glob("*.restoring-*")]
     assert open_ledger().queue("work").counts().visible == 2
+
+
+def test_a_mount_is_refused_as_the_place_of_a_restored_ledger(open_ledger, root, dest, tmp_path, monkeypatch):
+    open_ledger().backup(dest)
+    steps = []
+    with pytest.raises(InvalidParameterValue, match=r"Is a mount.*Name a folder in it, such as /proc/ledger"):
+        Ledger.restore_backup(dest, "/proc", replace=True, report=steps.append)
+    assert not steps, "before anything is copied"
+    # A mount of a folder of the same disk shows itself by the error alone.
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path == Path(root):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return rename(path, target)
+
+    monkeypatch.setattr(backups, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(InvalidParameterValue, match="Is a mount"):
+        Ledger.restore_backup(dest, root, replace=True)
+    assert [path.name for path in Path(root).parent.glob(f"{Path(root).name}*")] == [Path(root).name]

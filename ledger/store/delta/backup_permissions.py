@@ -62,7 +62,7 @@ class FolderRights(NamedTuple):
         return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
 
 
-class Kept(NamedTuple):
+class KeptRights(NamedTuple):
     """Whether a restored file or folder has the group that it should have, and is closed to all others who should not
     read or write it."""
 
@@ -86,7 +86,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
         rights[name] = _rights_of(replaced / name) or top.limited(linked)
         rights[f"{name}/{LOG}"] = _rights_of(replaced / name / LOG) or rights[name]
         limits |= _limits_within(replaced, name, top.group)
-    kept: set[Kept] = set()
+    kept: set[KeptRights] = set()
     for folder, _, files, descriptor in os.fwalk(made, topdown=False):
         path = Path(folder).relative_to(made)
         of_folder = rights.get(str(path)) or _rights_of(replaced / path)
@@ -147,7 +147,7 @@ def _acl(folder: Path, name: str) -> bytes | None:
         return None
 
 
-def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> Kept:
+def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRights:
     """Give an open file or folder these rights. Return which of them it has."""
     status = os.fstat(descriptor)
     owner = rights.owner if os.geteuid() == 0 else status.st_uid
@@ -170,7 +170,7 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> Kept:
         os.fchmod(descriptor, mode)
     os.fsync(descriptor)
     open_to = stat.S_IMODE(os.fstat(descriptor).st_mode) & (0o077 if is_folder else 0o066)
-    return Kept(has_group, not open_to & ~mode)
+    return KeptRights(has_group, not open_to & ~mode)
 
 
 def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:

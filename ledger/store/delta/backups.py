@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import secrets
@@ -168,13 +169,15 @@ def restore_backup(
     ledger keeps the permissions of a folder that it replaces.
 
     Raises:
-        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, or without
-            `replace`, anything but an empty folder is at `root`.
+        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, `root` is a
+            mount, or without `replace`, anything but an empty folder is at `root`.
         LedgerTooNew: A newer release wrote the backup.
         StorageFailed: The storage failed.
     """
     backup, place = _local("source", source), _local("root", root)
     manifest = read_manifest(backup)
+    if os.path.ismount(place):
+        raise _mounted(place)
     is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
     if is_taken and not replace:
         raise InvalidParameterValue(
@@ -213,10 +216,24 @@ def restore_backup(
                     place.rmdir()
                 made.rename(place)
             _sync(place.parent)
+        except OSError as error:
+            # A mount of a folder of the same disk does not look like a mount.
+            if error.errno == errno.EBUSY:
+                raise _mounted(place) from error
+            raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
     sizes = manifest["files"].values()
     return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
+
+
+def _mounted(place: Path) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        "root",
+        str(place),
+        "Is a mount, which no ledger can replace",
+        f"Name a folder in it, such as {place / 'ledger'}.",
+    )
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
