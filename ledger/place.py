@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,9 +65,9 @@ def describe_opening(folder: Path) -> str:
     """Return the command that lets this user enter a folder, and the users who may run the command."""
     status = folder.stat()
     if status.st_uid == os.geteuid():
-        return f"`chmod u+x {folder}`"
+        return f"`chmod u+x {shlex.quote(str(folder))}`"
     whom = "g" if status.st_gid in (os.getegid(), *os.getgroups()) else "o"
-    return f"`chmod {whom}+x {folder}`, as {name_of_user(status.st_uid, or_root=True)}"
+    return f"`chmod {whom}+x {shlex.quote(str(folder))}`, as {name_of_user(status.st_uid, or_root=True)}"
 
 
 def name_of_user(number: int, *, or_root: bool = False) -> str:
