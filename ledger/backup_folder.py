@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def require_no_backup(folder: Path) -> None:
     """Raise LedgerDoesNotExist if a folder is a backup or lies directly in one, complete or not."""
     for place in (folder, folder.parent):
         if (place / MANIFEST).exists():
-            fix = f"`ledger restore-backup {place} ROOT` makes a ledger of it"
+            fix = f"`ledger restore-backup {shlex.quote(str(place))} ROOT` makes a ledger of it"
             raise LedgerDoesNotExist(str(folder), "it is a backup", fix=fix)
         if (place / UNFINISHED).exists():
             fix = f"Remove {place}, and take another backup (`ledger backup`)"

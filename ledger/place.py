@@ -58,7 +58,7 @@ def require_open_above(path: Path) -> None:
         status = closed.stat()
         owner, mode = name_of_user(status.st_uid), stat.filemode(status.st_mode)
         cause = f"{closed} ({owner}, {mode}): {name_of_user(os.geteuid())} may not enter this folder"
-        raise StorageFailed(str(path), cause).advised(f"To let users in: {describe_opening(closed)}.")
+        raise StorageFailed(str(path), cause, is_closed=True).advised(f"To let users in: {describe_opening(closed)}.")
 
 
 def describe_opening(folder: Path) -> str:

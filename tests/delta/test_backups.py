@@ -568,3 +568,9 @@ def test_a_mount_is_refused_as_the_place_of_a_restored_ledger(open_ledger, root,
     with pytest.raises(InvalidParameterValue, match="Is a mount"):
         Ledger.restore_backup(dest, root, replace=True)
     assert [path.name for path in Path(root).parent.glob(f"{Path(root).name}*")] == [Path(root).name]
+
+
+def test_a_backup_to_a_place_where_no_folder_can_be_made_is_a_failure_of_the_storage(open_ledger):
+    """Its clean-up finds nothing to remove, and hides nothing."""
+    with pytest.raises(StorageFailed, match="/proc/no-backups"):
+        open_ledger().backup("/proc/no-backups/deep/backup")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import shlex
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -106,7 +107,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
         group = _name_of_group(top.group)
         not_kept.append(
             f"the group {group} of what was there is not kept, as only root or a member of it can: "
-            f"run `ledger share {replaced} --group {group}` as root"
+            f"run `ledger share {shlex.quote(str(replaced))} --group {group}` as root"
         )
     if not all(one.privacy for one in kept):
         not_kept.append(

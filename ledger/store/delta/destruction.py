@@ -49,8 +49,8 @@ class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
     `stays`: names of other files and folders in the ledger's folder (the first hundred). If a local ledger's folder has
-    no others, the folder is removed, too, and the links that led from the root to it. `links`: those of these links that
-    this user may not remove, and that lead nowhere now.
+    no others, the folder is removed, too, and the links that led from the root to it.
+    `links`: those of these links that this user may not remove, and that lead nowhere now.
     """
 
     root: str
