@@ -1,4 +1,4 @@
-"""The manifest of a backup folder, read with Python alone.
+"""A backup's folder: its manifest, read with Python alone, and the claim of the folder for one backup.
 
 A backup writes the manifest, the file MANIFEST, last and in one step. So a folder with this file was a complete backup.
 The manifest names each file of the tables with its size, so a reader notices files that were lost or cut later. An
@@ -7,7 +7,11 @@ unfinished backup has the file UNFINISHED.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
 FOLDER = "tables"
 #: The version of a backup's layout.
 FORMAT = 1
+#: How often a backup tries to make its folder: another one that fails may remove a folder that is still empty.
+CLAIM_ATTEMPTS = 5
 ANOTHER = "Take another backup (`ledger backup`)."
 
 
@@ -60,7 +66,7 @@ def require_no_backup(folder: Path) -> None:
     """Raise LedgerDoesNotExist if a folder is a backup or lies directly in one, complete or not."""
     for place in (folder, folder.parent):
         if (place / MANIFEST).exists():
-            fix = f"`ledger restore-backup {place} ROOT` makes a ledger of it"
+            fix = f"`ledger restore-backup {shlex.quote(str(place))} ROOT` makes a ledger of it"
             raise LedgerDoesNotExist(str(folder), "it is a backup", fix=fix)
         if (place / UNFINISHED).exists():
             fix = f"Remove {place}, and take another backup (`ledger backup`)"
@@ -88,3 +94,57 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
         contents = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
         return place == folder, contents, error.fix
     return None
+
+
+@contextlib.contextmanager
+def claimed_folder(folder: Path) -> Iterator[list[Path]]:
+    """Make a folder and its missing parents, claim the folder for one backup, and yield the folders that were made.
+
+    The claim is the file UNFINISHED, which only one process can make. If the block raises, remove what a backup writes,
+    the claim last, and then those of the made folders that are empty: others may have written to them meanwhile. A
+    failure to remove does not hide the block's error. Raises InvalidParameterValue if the folder is not empty.
+    """
+    made: list[Path] = []
+    is_own = False
+    try:
+        for attempt in range(CLAIM_ATTEMPTS):
+            try:
+                _make_folders(folder, made)
+                with (folder / UNFINISHED).open("xb"):
+                    is_own = True
+                break
+            except FileExistsError:
+                raise not_empty(folder) from None
+            except FileNotFoundError:
+                # Another backup failed, and removed the empty folders that it had made.
+                if attempt == CLAIM_ATTEMPTS - 1:
+                    raise
+        if any(path.name != UNFINISHED for path in folder.iterdir()):
+            (folder / UNFINISHED).unlink()
+            is_own = False
+            raise not_empty(folder)
+        yield made
+    except BaseException:
+        if is_own:
+            shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            for name in (f"{MANIFEST}.tmp", MANIFEST, UNFINISHED):
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink(missing_ok=True)
+        for path in sorted(made, reverse=True):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make a folder and its missing parents. Add to `made` those that this call has made."""
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                made.append(path)
+
+
+def not_empty(folder: Path) -> InvalidParameterValue:
+    """Return the error for a folder that has content, so that no backup can be written to it."""
+    return InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")

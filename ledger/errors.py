@@ -324,22 +324,28 @@ class StorageFailed(LedgerError):
 
     The error has the place, and the cause in the storage's own words. `unknown` is True if the verb may have been
     committed all the same. If it is False, the failed commit changed nothing. Earlier commits of the same call stay.
+    `is_closed` is True if this user may not enter a folder. Then the advice alone says what to do.
     """
 
     code = "ServiceUnavailable"
 
-    def __init__(self, place: str, cause: str, verb: str = "", *, unknown: bool = False) -> None:
-        self.place, self.cause, self.verb, self.unknown = place, cause, verb, unknown
+    def __init__(
+        self, place: str, cause: str, verb: str = "", *, unknown: bool = False, is_closed: bool = False
+    ) -> None:
+        self.place, self.cause, self.verb, self.unknown, self.is_closed = place, cause, verb, unknown, is_closed
         super().__init__(f"{self._what_failed()}. {_NOT_KNOWN if unknown else self._nothing_changed()}")
 
     def of_verb(self, verb: str, *, unknown: bool) -> StorageFailed:
         """Return the same error for the verb that met it."""
-        return StorageFailed(self.place, self.cause, verb, unknown=unknown).advised(self.advice)
+        failed = StorageFailed(self.place, self.cause, verb, unknown=unknown, is_closed=self.is_closed)
+        return failed.advised(self.advice)
 
     def _what_failed(self) -> str:
         return f"The storage at {self.place} failed{f' in {self.verb}' if self.verb else ''}: {self.cause}"
 
     def _nothing_changed(self) -> str:
+        if self.is_closed:
+            return "The step that failed changed nothing"
         return (
             "The step that failed changed nothing; call again once the storage is right (free space, permission to "
             "write, a whole Delta log)"

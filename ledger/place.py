@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,16 +58,16 @@ def require_open_above(path: Path) -> None:
         status = closed.stat()
         owner, mode = name_of_user(status.st_uid), stat.filemode(status.st_mode)
         cause = f"{closed} ({owner}, {mode}): {name_of_user(os.geteuid())} may not enter this folder"
-        raise StorageFailed(str(path), cause).advised(f"To let users in: {describe_opening(closed)}.")
+        raise StorageFailed(str(path), cause, is_closed=True).advised(f"To let users in: {describe_opening(closed)}.")
 
 
 def describe_opening(folder: Path) -> str:
     """Return the command that lets this user enter a folder, and the users who may run the command."""
     status = folder.stat()
     if status.st_uid == os.geteuid():
-        return f"`chmod u+x {folder}`"
+        return f"`chmod u+x {shlex.quote(str(folder))}`"
     whom = "g" if status.st_gid in (os.getegid(), *os.getgroups()) else "o"
-    return f"`chmod {whom}+x {folder}`, as {name_of_user(status.st_uid, or_root=True)}"
+    return f"`chmod {whom}+x {shlex.quote(str(folder))}`, as {name_of_user(status.st_uid, or_root=True)}"
 
 
 def name_of_user(number: int, *, or_root: bool = False) -> str:

@@ -321,7 +321,8 @@ def _dead_letters(lost: Mapping[str, str]) -> Finding:
 
     named = ", ".join(f"{target} of {name}" for name, target in [*lost.items()][:MOST_NAMED])
     name, target = next(iter(lost.items()))
-    found = f"{len(lost):,} dead-letter queues do not exist ({named}): messages that fail are received again and again"
+    exist = "queue does not exist" if len(lost) == 1 else "queues do not exist"
+    found = f"{len(lost):,} dead-letter {exist} ({named}): messages that fail are received again and again"
     advice = f"make it (`ledger queues create {target}`), or take the policy away "
     advice += f"(`ledger queues set {name} -a RedrivePolicy=`)"
     return Finding("WARN", "dead letters", found, advice)

@@ -53,12 +53,20 @@ def as_json(function: Function) -> Function:
 
 
 def find_root(root: str | None) -> str | None:
-    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None."""
+    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None.
+
+    Raises click.UsageError if the argument and an option name two different ledgers.
+    """
     context = click.get_current_context()
     place = context.params.get("place")
-    if place:
-        return str(place)
     root_of_all = context.find_root().params.get("root")
+    if place:
+        options = (root_of_all, context.params.get("root"))
+        for one, where in zip(options, (context.find_root(), context)):
+            is_typed = where.get_parameter_source("root") == ParameterSource.COMMANDLINE
+            if one and is_typed and os.path.realpath(one) != os.path.realpath(place):
+                raise click.UsageError(f"Which ledger, {place} or {one}? Name one: as ROOT, or by --root.")
+        return str(place)
     # An option --root after the command's name overrides one before the name.
     if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(root_of_all)

@@ -319,6 +319,8 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
         click.echo(
             f"{', '.join(destroyed.stays)}: not the ledger's; {'stays' if len(destroyed.stays) == 1 else 'they stay'}"
         )
+    for link in destroyed.links:
+        click.echo(f"{link}: a link to it that you may not remove; it leads nowhere now")
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:

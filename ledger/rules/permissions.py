@@ -19,6 +19,7 @@ _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 #: The extended attribute with the ACL of a file or folder itself, and further tags: a named group, and the mask of all
 #: entries of groups.
 ACCESS_ACL, _NAMED_GROUP, _MASK = "system.posix_acl_access", 0x08, 0x10
+_NAMED_USER = 0x02
 _READ, _WRITE, _ENTER = 4, 2, 1
 
 
@@ -55,9 +56,8 @@ def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
 def default_acl(*, everyone: bool) -> bytes:
     """Return the default ACL that a shared folder gives to later files, as the kernel stores it."""
     full = _READ | _WRITE | _ENTER
-    entries = [(_OWNER, full), (_GROUP, full), (_OTHERS, _READ | _ENTER if everyone else 0)]
-    packed = (struct.pack("<HHI", tag, permissions, _NO_ID) for tag, permissions in entries)
-    return struct.pack("<I", _VERSION) + b"".join(packed)
+    others = _READ | _ENTER if everyone else 0
+    return _acl_of([(_OWNER, full, _NO_ID), (_GROUP, full, _NO_ID), (_OTHERS, others, _NO_ID)])
 
 
 def mode_of_acl(acl: bytes) -> int:
@@ -66,6 +66,57 @@ def mode_of_acl(acl: bytes) -> int:
     entries = {tag: permissions for tag, permissions, _ in _entries_of(acl) if tag in (_OWNER, _GROUP, _OTHERS, _MASK)}
     group = entries.get(_MASK, entries.get(_GROUP, 0))
     return entries.get(_OWNER, 0) << 6 | group << 3 | entries.get(_OTHERS, 0)
+
+
+class AccessBits(NamedTuple):
+    """What the group, all others, and the users and groups that an ACL names may do, as bits of a mode (rwx)."""
+
+    group: int = 7
+    others: int = 7
+    named: int = 7
+
+    def common(self, other: AccessBits) -> AccessBits:
+        """Return what both let them do."""
+        return AccessBits(self.group & other.group, self.others & other.others, self.named & other.named)
+
+    def limit_mode(self, mode: int) -> int:
+        """Take what is beyond these bits from the mode of a file or folder without an ACL."""
+        return mode & ~0o077 | mode & (self.group << 3 | self.others)
+
+    def limit_acl(self, acl: bytes) -> bytes:
+        """Take what is beyond these bits from the entries of an ACL."""
+        limits = {_GROUP: self.group, _OTHERS: self.others, _NAMED_USER: self.named, _NAMED_GROUP: self.named}
+        return _acl_of([(tag, bits & limits.get(tag, 7), number) for tag, bits, number in _entries_of(acl)])
+
+
+def access_bits(mode: int, acl: bytes | None) -> AccessBits:
+    """Return what a file or folder with this mode and ACL, or a default ACL alone, lets others than the owner do.
+
+    In the mode of a file with an ACL, the group's bits are the mask, and the ACL has the group's own entry.
+    """
+    group, others = mode >> 3 & 7, mode & 7
+    if acl is None:
+        return AccessBits(group, others, group | others)
+    entries = _entries_of(acl)
+    mask = next((bits for tag, bits, _ in entries if tag == _MASK), 7)
+    group = next((bits for tag, bits, _ in entries if tag == _GROUP), 0) & mask
+    others = next((bits for tag, bits, _ in entries if tag == _OTHERS), 0)
+    named = [bits & mask for tag, bits, _ in entries if tag in (_NAMED_USER, _NAMED_GROUP)]
+    least = group | others if not named else 7
+    for bits in named:
+        least &= bits
+    return AccessBits(group, others, least)
+
+
+def acl_without_group(acl: bytes) -> bytes:
+    """Return an ACL in which the group may do what others may, and that names nobody."""
+    entries = {tag: bits for tag, bits, _ in _entries_of(acl)}
+    others = entries.get(_OTHERS, 0)
+    return _acl_of([(_OWNER, entries.get(_OWNER, 0), _NO_ID), (_GROUP, others, _NO_ID), (_OTHERS, others, _NO_ID)])
+
+
+def _acl_of(entries: list[tuple[int, int, int]]) -> bytes:
+    return struct.pack("<I", _VERSION) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
 def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:

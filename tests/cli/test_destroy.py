@@ -13,6 +13,7 @@ from ledger.store.delta import destruction
 from ledger.store.delta.commit import file_locks
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.model.tables import TABLES
+from tests.delta.users import ALICE, MAKE, as_root, become, folder_of_alice
 
 
 @pytest.fixture
@@ -47,11 +48,22 @@ def test_what_is_not_the_ledgers_stays(cli, root, used):
     assert sorted(path.name for path in Path(root).iterdir()) == ["notes.txt", "results"]
 
 
-def test_the_root_that_the_command_names_is_the_one(cli, root, used, tmp_path):
-    """Not the one that is named before the command."""
-    other = Ledger.open(str(tmp_path / "other"))
+def test_the_root_that_the_command_names_is_the_one(cli, root, used, tmp_path, monkeypatch):
+    """Not the one of the environment. Two different ones on a line are a mistake, and nothing is removed."""
+    named, other = str(tmp_path / "other"), Ledger.open(str(tmp_path / "other"))
     other.create_queue("safe")
-    assert cli("--root", str(tmp_path / "other"), "destroy", root, "--yes").code == 0
+    for line in (
+        ("--root", named, "destroy", root, "--yes"),
+        ("destroy", root, "--root", named, "--yes"),
+        ("upkeep", root, "--root", named),
+        ("doctor", root, "--root", named),
+        ("repair", root, "--root", named),
+    ):
+        refused = cli(*line)
+        assert refused.code == 2 and f"Which ledger, {root} or {named}?" in refused.err
+    assert used.counts().visible == 2
+    monkeypatch.setenv("LEDGER_ROOT", named)
+    assert cli("destroy", root, "--root", f"{root}/", "--yes").code == 0
     assert not Path(root).exists() and other.queue("safe").counts().stored == 0
 
 
@@ -167,3 +179,23 @@ def test_a_restored_ledger_whose_log_begins_with_a_checkpoint_is_one(root, used,
     Ledger.open(root).backup(str(tmp_path / "monday"))
     Ledger.restore_backup(str(tmp_path / "monday"), str(tmp_path / "again"))
     assert Ledger.destroy(str(tmp_path / "again")).files and not (tmp_path / "again").exists()
+
+
+def test_each_link_of_a_chain_goes_with_the_ledger(cli, root, used, tmp_path):
+    folder, first, second = tmp_path / "folder", tmp_path / "first", Path(root)
+    second.rename(folder)
+    first.symlink_to(folder)
+    second.symlink_to("first")
+    assert cli("destroy", root, "--yes").code == 0
+    assert not any(path.is_symlink() or path.exists() for path in (folder, first, second))
+
+
+@as_root
+def test_a_link_in_a_folder_of_another_user_stays_and_the_ledger_is_gone_all_the_same():
+    with folder_of_alice() as place:
+        ledger, link = place / "ledger", place / "closed" / "link"
+        become(ALICE, ledger, MAKE)
+        link.parent.mkdir()
+        link.symlink_to(ledger)
+        said = become(ALICE, link, "left = Ledger.destroy(root).links; assert left == (root,), left")
+        assert said == ["done", "done"] and not ledger.exists() and link.is_symlink()

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from ledger import Ledger
+from ledger.errors import InvalidParameterValue
 from ledger.store.delta.permissions import look_over, share_ledger
 from tests.cli.running import run
 from tests.delta.users import ALICE, BOB, GROUP, MAKE, READER, USE, as_root, become, folder_of_alice
@@ -71,20 +72,23 @@ def test_a_restore_keeps_what_an_empty_folder_at_its_place_had_and_a_new_folder_
     assert modes_in(place / "new") == {(0, 0, "0o755", True), (0, 0, "0o644", False)}
 
 
+def set_acl(path, kind, *entries):
+    """Set an ACL: each entry has a tag (1 owner, 2 user, 4 group, 16 mask, 32 others), bits, and a user's number."""
+    packed = b"".join(struct.pack("<HHI", *(*entry, 2**32 - 1)[:3]) for entry in entries)
+    try:
+        os.setxattr(path, f"system.posix_acl_{kind}", struct.pack("<I", 2) + packed)
+    except OSError:
+        pytest.skip("a file system without ACLs")
+
+
 @as_root
 def test_a_restore_keeps_the_acls_of_single_users(place):
     root, backup = place / "ledger", place / "backup"
     Ledger.open(root).create_queue("work").send("a")
     Ledger.open(root).backup(backup)
-    none = 2**32 - 1
-    entries = ((0x01, 7, none), (0x02, 5, READER), (0x04, 0, none), (0x10, 5, none), (0x20, 0, none))
-    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-    try:
-        for folder in (one for one in (root, *root.rglob("*")) if one.is_dir()):
-            for kind in ("default", "access"):
-                os.setxattr(folder, f"system.posix_acl_{kind}", acl)
-    except OSError:
-        pytest.skip("a file system without ACLs")
+    for folder in (one for one in (root, *root.rglob("*")) if one.is_dir()):
+        for kind in ("default", "access"):
+            set_acl(folder, kind, (1, 7), (2, 5, READER), (4, 0), (16, 5), (32, 0))
     Ledger.restore_backup(backup, root, replace=True)
     refused, done = (become(user, root, READ, groups=())[0] for user in (BOB, READER))
     assert refused != "done" and done == "done"
@@ -154,3 +158,102 @@ def test_a_backup_of_a_shared_ledger_is_closed_to_those_who_cannot_read_the_ledg
     assert open_to(backup) == {0}, "the backup's group is not the ledger's"
     (refused,) = become(READER, place / "stolen", f"Ledger.restore_backup({str(backup)!r}, root)", groups=())
     assert refused != "done" and not (place / "stolen").exists()
+
+
+def test_a_restore_goes_on_where_the_file_system_refuses_modes_and_says_so_if_others_may_read(tmp_path, monkeypatch):
+    """vfat and CIFS refuse each change of a mode: before, no restore ended there."""
+    root, lines = tmp_path / "ledger", []
+    Ledger.open(root).create_queue("work").send("a")
+    Ledger.open(root).backup(tmp_path / "backup")
+
+    def refuse(*of):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    aside = Ledger.restore_backup(tmp_path / "backup", root, replace=True, report=lines.append)
+    assert aside.is_dir() and Ledger.open(root).queue("work").receive(1).count == 1
+    made, lines[:] = tmp_path / "made", []
+    made.mkdir(mode=0o700)
+    Ledger.restore_backup(tmp_path / "backup", made, report=lines.append)
+    assert f"the file system of {made} keeps no modes: others may read or write" in lines[-1]
+
+
+@as_root
+@pytest.mark.parametrize("name", ["queues", "messages"])
+def test_a_backup_of_a_ledger_whose_table_is_a_link_is_as_private_as_the_place_of_the_table(place, name):
+    """Before, a link in place of `queues` made each backup fail, and other links were not followed."""
+    root, away = place / "ledger", place / "away"
+    Ledger.open(root).create_queue("work").send("a")
+    away.mkdir(mode=0o755)
+    (root / name).rename(away / name)
+    (root / name).symlink_to(away / name)
+    Ledger.open(root).backup(place / "open")
+    assert open_to(place / "open") == {0o055, 0o044}
+    with pytest.raises(InvalidParameterValue, match="Must not lie in the ledger"):
+        Ledger.open(root).backup(away / name / "inside")
+    away.chmod(0o700)
+    Ledger.open(root).backup(place / "closed")
+    assert open_to(place / "closed") == {0}
+    Ledger.restore_backup(place / "closed", place / "restored")
+    assert Ledger.open(place / "restored").queue("work").receive(1).count == 1
+
+
+def bodies_in(folder):
+    """The bits that a group and others have on the files of messages, and on the folders of these files."""
+    files = [one for one in folder.rglob("*.parquet") if "messages" in one.parts and "_delta_log" not in one.parts]
+    assert files
+    return {stat.S_IMODE(one.stat().st_mode) & 0o077 for file in files for one in (file, file.parent)}
+
+
+@as_root
+def test_bodies_that_only_their_writer_may_read_stay_so_in_a_backup_and_in_a_restored_ledger(place):
+    """The ledger was made by hand with the umask 022, and a service with the umask 077 sends. cron has 022."""
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, 'Ledger.open(root).create_queue("work")')
+    become(ALICE, root, 'Ledger.open(root).queue("work").send(["a"] * 20)', umask=0o077)
+    assert bodies_in(root) == {0} and stat.S_IMODE((root / "messages").stat().st_mode) == 0o755
+    assert become(ALICE, root, f"Ledger.open(root).backup({str(backup)!r})") == ["done"]
+    assert open_to(backup) == {0}
+    for number, user in enumerate((ALICE, 0)):
+        become(user, root, f"Ledger.restore_backup({str(backup)!r}, root, replace=True)", umask=0o022)
+        assert bodies_in(root) == {0} and stat.S_IMODE((root / "messages").stat().st_mode) == 0o755
+        assert len([*place.glob("*.replaced-*")]) == number + 1
+        assert set(become(ALICE, root, USE)) == {"done"}
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["access", "default"])
+def test_the_mask_of_an_acl_gives_the_group_nothing_in_a_backup(place, kind):
+    root = place / "ledger"
+    become(ALICE, root, f"{MAKE}; Ledger.open(root).backup({str(place / 'open')!r})")
+    assert open_to(place / "open") == {0o055, 0o044}
+    for one in (root, *root.rglob("*")):
+        if one.is_dir() or kind == "access":
+            set_acl(one, kind, (1, 7), (2, 5, READER), (4, 0), (16, 5), (32, 0))
+    assert become(ALICE, root, f"Ledger.open(root).backup({str(place / 'closed')!r})") == ["done"]
+    assert open_to(place / "closed") == {0}
+    become(ALICE, root, f"Ledger.restore_backup({str(place / 'closed')!r}, root, replace=True)")
+    assert become(BOB, root, READ, groups=(ALICE,))[0] != "done", "a member of the group"
+
+
+@as_root
+def test_a_user_whom_an_acl_shuts_out_of_a_ledger_does_not_read_its_backup(place):
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, MAKE)
+    set_acl(root, "access", (1, 7), (2, 0, READER), (4, 5), (16, 5), (32, 5))
+    assert become(ALICE, root, f"Ledger.open(root).backup({str(backup)!r})") == ["done"]
+    assert open_to(backup) == {0}
+
+
+@as_root
+def test_messages_that_are_sent_after_a_restore_without_the_group_stay_closed_to_others(place):
+    """Before, the umask decided, as the folders had no default ACL any more."""
+    root, backup = place / "ledger", place / "backup"
+    become(ALICE, root, f"{MAKE}; Ledger.open(root).backup({str(backup)!r})")
+    if not share_ledger(str(root), str(GROUP)).is_inherited:
+        pytest.skip("a file system without ACLs")
+    restore = f"Ledger.restore_backup({str(backup)!r}, root, replace=True)"
+    assert become(ALICE, root, restore, groups=()) == ["done"]
+    assert become(ALICE, root, "Ledger.open(root).queue('work').send(['later'] * 5)", groups=()) == ["done"]
+    files = [one for one in (root / "messages").rglob("*") if one.is_file()]
+    assert len(files) >= 6 and {one.stat().st_mode & 0o077 for one in files} == {0}

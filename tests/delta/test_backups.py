@@ -1,6 +1,7 @@
 """Backups: one consistent version, taken while the ledger is in use; and ledgers that are made of them, beside
 processes that have the ledger of before open."""
 
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,15 @@ from ledger import Ledger
 from ledger.cli.app import run
 from ledger.delta_log import damage
 from ledger.delta_log.history import RESTORED_LATER_BY
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
+from ledger.errors import (
+    InvalidParameterValue,
+    LeaseLost,
+    LedgerDamaged,
+    LedgerDoesNotExist,
+    LedgerError,
+    LedgerTooNew,
+    StorageFailed,
+)
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
 
@@ -466,3 +475,102 @@ def test_a_write_in_whose_midst_the_ledger_is_replaced_is_not_answered(tmp_path,
         claim.write(rows, out, messages="message_id")
     counts = ledger.queue("work").counts()
     assert (counts.visible, counts.deleted) == (0 if anew else 2, 0)
+
+
+def test_a_backup_that_fails_leaves_the_finished_backups_beside_it(open_ledger, tmp_path):
+    """Both backups made the folders above theirs; before, the one that failed removed these with all in them."""
+    ledger = open_ledger()
+    ledger.create_queue("work").send("a")
+    above = tmp_path / "backups" / "2026"
+
+    def report(step):
+        if "receipts" in step:
+            ledger.backup(above / "other")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.backup(above / "mine", report)
+    assert [path.name for path in above.iterdir()] == ["other"]
+    Ledger.restore_backup(above / "other", tmp_path / "restored")
+
+    with pytest.raises(InvalidParameterValue, match="empty"):
+        ledger.backup(tmp_path / "same", lambda step: ledger.backup(tmp_path / "same"))
+    assert not (tmp_path / "same").exists()
+
+
+def test_of_backups_into_one_new_folder_at_once_one_succeeds_and_stays(open_ledger, tmp_path):
+    ledger = open_ledger()
+    ledger.create_queue("work").send(["a"] * 20)
+    for number in range(6):
+        dest, ended = tmp_path / f"new {number}" / "backup", []
+
+        def back_up(dest=dest, ended=ended):
+            try:
+                ended.append(ledger.backup(dest).files)
+            except InvalidParameterValue as error:
+                ended.append(error.bound)
+
+        threads = [threading.Thread(target=back_up) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(isinstance(one, int) for one in ended) == [False, True], ended
+        Ledger.restore_backup(dest, tmp_path / f"restored {number}")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(5, "Input/output error")])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_restore_that_fails_between_two_renames_puts_the_ledger_back(open_ledger, root, dest, failure, is_taken):
+    """So it is where no two names can be exchanged in one step, such as on NFS."""
+    open_ledger().create_queue("work").send("a")
+    open_ledger().backup(dest)
+    open_ledger().queue("work").send("b")
+    place, rename = Path(root), Path.rename
+
+    def fails(path, target):
+        if path.name.startswith(f"{place.name}.restoring") and target == place:
+            if is_taken:
+                (place / "made meanwhile").mkdir(parents=True)
+            raise failure
+        return rename(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backups, "_exchange", lambda first, second: False)
+        patch.setattr(Path, "rename", fails)
+        with pytest.raises(LedgerError if is_taken else (KeyboardInterrupt, StorageFailed)) as caught:
+            Ledger.restore_backup(dest, root, replace=True)
+    asides = [*place.parent.glob("*.replaced-*")]
+    if is_taken:
+        assert f"`mv {asides[0]} {place}`" in str(caught.value) and "changed nothing" not in str(caught.value)
+        shutil.rmtree(place)
+        asides.pop().rename(place)
+    assert not asides and not [*place.parent.glob("*.restoring-*")]
+    assert open_ledger().queue("work").counts().visible == 2
+
+
+def test_a_mount_is_refused_as_the_place_of_a_restored_ledger(open_ledger, root, dest, tmp_path, monkeypatch):
+    open_ledger().backup(dest)
+    steps = []
+    with pytest.raises(InvalidParameterValue, match=r"Is a mount.*Name a folder in it, such as /proc/ledger"):
+        Ledger.restore_backup(dest, "/proc", replace=True, report=steps.append)
+    assert not steps, "before anything is copied"
+    # A mount of a folder of the same disk shows itself by the error alone.
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path == Path(root):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return rename(path, target)
+
+    monkeypatch.setattr(backups, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(InvalidParameterValue, match="Is a mount"):
+        Ledger.restore_backup(dest, root, replace=True)
+    assert [path.name for path in Path(root).parent.glob(f"{Path(root).name}*")] == [Path(root).name]
+
+
+def test_a_backup_to_a_place_where_no_folder_can_be_made_is_a_failure_of_the_storage(open_ledger):
+    """Its clean-up finds nothing to remove, and hides nothing."""
+    with pytest.raises(StorageFailed, match="/proc/no-backups"):
+        open_ledger().backup("/proc/no-backups/deep/backup")

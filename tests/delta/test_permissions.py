@@ -142,6 +142,17 @@ def test_an_outsider_of_a_closed_ledger_is_told_the_command_for_everyone(place):
 
 
 @as_root
+def test_a_closed_folder_with_a_space_is_named_for_the_shell_and_nothing_else_is_advised(place):
+    root = place / "my home" / "ledger"
+    become(ALICE, root, MAKE)
+    root.parent.chmod(0o700)
+    for look in ("Ledger.open(root, create=False)", "Ledger.destroy(root)", "Ledger.restore_backup(root, '/none/x')"):
+        (refused,) = become(READER, root, look, groups=())
+        assert f"`chmod o+x '{root.parent}'`, as" in refused and "free space" not in refused, refused
+    assert share_ledger(str(root), str(GROUP)).to_open == (f"chmod o+x '{root.parent}'",)
+
+
+@as_root
 @pytest.mark.parametrize(("group", "command"), [(ALICE, "chmod o+x"), (GROUP, "chmod g+x")])
 def test_a_closed_folder_above_the_ledger_is_named_with_the_command_that_opens_it(place, group, command):
     root = place / "home" / "ledger"

@@ -1,14 +1,16 @@
 """Permissions of backups, and of ledgers that are restored in the place of others, on a local path.
 
-**A backup is as private as its ledger.** On the files of a backup, its group and all others get no more rights than
-they have on the ledger's folders. A folder above the ledger that they may not enter counts as well: it protects the
-ledger, but not a backup on another disk. If the backup has another group than the ledger, this group gets what others
-have.
+**A backup is as private as its ledger.** On the files of a backup, its group and all others get at most the rights that
+they have on every folder and every file of the ledger's tables. So one file that they may not read closes the backup. A
+folder above the ledger that they may not enter counts as well: it protects the ledger, but not a backup on another
+disk. If the backup has another group than the ledger, this group gets what others have. A user or a group whom an ACL
+names may be among the group or the others of the backup, so these get no more than each of the named, either.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
-restores, the owner. Each table's folder, its log and the locks take those of the folder that was at their place. Later
-partitions and files in them take those of the folder that they are in. A group that this user cannot give away is not
-kept. Then the new group gets no more than others have.
+restores, the owner. Each folder takes those of the folder that was at its place. A partition that has no such folder
+takes those of its table, limited to what each partition of the table let its group and others do. Files take those of
+later files in their folder, limited to what each file of the replaced table (or of its log) let them do. A group that
+this user cannot give away is not kept. Then the new group gets no more than others have, and on later files, too.
 """
 
 from __future__ import annotations
@@ -16,13 +18,21 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ledger.delta_log.storage import LOG
-from ledger.rules.permissions import ACCESS_ACL, DEFAULT_ACL, mode_of_acl
+from ledger.rules.permissions import (
+    ACCESS_ACL,
+    DEFAULT_ACL,
+    AccessBits,
+    access_bits,
+    acl_without_group,
+    mode_of_acl,
+)
 from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.model.tables import TABLES
 
@@ -30,13 +40,35 @@ _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderRights(NamedTuple):
-    """The owner, group, mode and ACLs of a folder."""
+    """The owner, group, mode and ACLs of a folder, or of a file."""
 
     owner: int
     group: int
     mode: int
     acl: bytes | None
     default_acl: bytes | None
+
+    def limited(self, bits: AccessBits) -> FolderRights:
+        """Return these rights without what is beyond some bits."""
+        acl, default = (one and bits.limit_acl(one) for one in (self.acl, self.default_acl))
+        # With an ACL, the group's bits of the mode are its mask, which stays.
+        limit = bits if acl is None else bits._replace(group=7)
+        return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
+
+    def of_files(self, bits: AccessBits) -> FolderRights:
+        """Return the rights that later files get in such a folder, without what is beyond some bits."""
+        acl = self.default_acl and bits.limit_acl(self.default_acl)
+        # A file without an ACL gives its group what the folder gives the group itself: no mask.
+        mode = mode_of_acl(acl) if acl else bits.common(access_bits(self.mode, self.acl)).limit_mode(self.mode)
+        return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
+
+
+class KeptRights(NamedTuple):
+    """Whether a restored file or folder has the group that it should have, and is closed to all others who should not
+    read or write it."""
+
+    group: bool
+    privacy: bool
 
 
 def keep_permissions(replaced: Path, made: Path) -> str:
@@ -48,28 +80,53 @@ def keep_permissions(replaced: Path, made: Path) -> str:
     top = _rights_of(replaced)
     if top is None:
         return ""
-    rights = {".": top}
+    rights, limits = {".": top}, dict[str, AccessBits]()
     for name in (*TABLES, LOCKS):
-        rights[name] = _rights_of(replaced / name) or top
+        # If a table's folder is a link, the folder that it leads to limits the rights of the ledger's folder.
+        linked = _bits_at(replaced / name, top.group) if (replaced / name).is_symlink() else AccessBits()
+        rights[name] = _rights_of(replaced / name) or top.limited(linked)
         rights[f"{name}/{LOG}"] = _rights_of(replaced / name / LOG) or rights[name]
-    is_kept = True
+        limits |= _limits_within(replaced, name, top.group)
+    kept: set[KeptRights] = set()
     for folder, _, files, descriptor in os.fwalk(made, topdown=False):
-        parts = Path(folder).relative_to(made).parts
-        of_folder = rights.get("/".join(parts[:2])) or rights["/".join(parts[:1]) or "."]
+        path = Path(folder).relative_to(made)
+        of_folder = rights.get(str(path)) or _rights_of(replaced / path)
+        if of_folder is None:
+            of_folder = rights[path.parts[0]].limited(limits[f"{path.parts[0]}/"])
+        in_log = path.parts[1:2] == (LOG,)
+        of_files = of_folder.of_files(limits.get("/".join(path.parts[: 1 + in_log]), AccessBits()))
         for file in files:
             opened = os.open(file, _OPENING, dir_fd=descriptor)
             try:
-                is_kept = _give(opened, of_folder, is_folder=False) and is_kept
+                kept.add(_give(opened, of_files, is_folder=False))
             finally:
                 os.close(opened)
-        is_kept = _give(descriptor, of_folder, is_folder=True) and is_kept
-    if is_kept:
-        return ""
-    group = _name_of_group(top.group)
-    return (
-        f"the group {group} of what was there is not kept, as only root or a member of it can: "
-        f"run `ledger share {replaced} --group {group}` as root"
-    )
+        kept.add(_give(descriptor, of_folder, is_folder=True))
+    not_kept = []
+    if not all(one.group for one in kept):
+        group = _name_of_group(top.group)
+        not_kept.append(
+            f"the group {group} of what was there is not kept, as only root or a member of it can: "
+            f"run `ledger share {shlex.quote(str(replaced))} --group {group}` as root"
+        )
+    if not all(one.privacy for one in kept):
+        not_kept.append(
+            f"the file system of {replaced} keeps no modes: others may read or write what was closed to them"
+        )
+    return "; ".join(not_kept)
+
+
+def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBits]:
+    """Return what a replaced table lets a group and others do with each of its files (by the table's name), with each
+    file of its log (by the log's path), and with each of its partitions (by the name and "/")."""
+    log = f"{name}/{LOG}"
+    limits = dict.fromkeys((name, log, f"{name}/"), AccessBits())
+    for folder, folders, files in os.walk(replaced / name):
+        in_log = Path(folder).is_relative_to(replaced / log)
+        for key, paths in ((log if in_log else name, files), (f"{name}/", () if in_log else {*folders} - {LOG})):
+            for path in paths:
+                limits[key] = limits[key].common(_bits_of(Path(folder, path), group))
+    return limits
 
 
 def _rights_of(folder: Path) -> FolderRights | None:
@@ -91,9 +148,8 @@ def _acl(folder: Path, name: str) -> bytes | None:
         return None
 
 
-def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> bool:
-    """Give an open folder these rights, or an open file those of later files in such a folder. Return whether it has
-    the group."""
+def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRights:
+    """Give an open file or folder these rights. Return which of them it has."""
     status = os.fstat(descriptor)
     owner = rights.owner if os.geteuid() == 0 else status.st_uid
     has_group = True
@@ -102,19 +158,20 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> bool:
             os.fchown(descriptor, owner, rights.group)
         except OSError:
             has_group = False
-    mode, acl = rights.mode, rights.acl
-    if not is_folder:
-        acl = rights.default_acl
-        mode = (mode if acl is None else mode_of_acl(acl)) & 0o666
-    if has_group:
-        _set_acl(descriptor, ACCESS_ACL, acl)
-        if is_folder:
-            _set_acl(descriptor, DEFAULT_ACL, rights.default_acl)
-    else:
+    mode, acl, default_acl = rights.mode, rights.acl, rights.default_acl
+    if not has_group:
+        acl, default_acl = None, default_acl and acl_without_group(default_acl)
+    _set_acl(descriptor, ACCESS_ACL, acl)
+    if is_folder:
+        _set_acl(descriptor, DEFAULT_ACL, default_acl)
+    if not has_group:
         mode &= ~stat.S_ISGID & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
-    os.fchmod(descriptor, mode)
+    # A file system without modes, such as vfat, may refuse the call.
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, mode)
     os.fsync(descriptor)
-    return has_group
+    open_to = stat.S_IMODE(os.fstat(descriptor).st_mode) & (0o077 if is_folder else 0o066)
+    return KeptRights(has_group, not open_to & ~mode)
 
 
 def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
@@ -134,18 +191,20 @@ def _name_of_group(number: int) -> str:
 
 
 class Privacy(NamedTuple):
-    """What a ledger's group, and all others, may do at most in a folder of the ledger, as bits of a mode (rwx)."""
+    """What a ledger's group, and all others, may do at most in a ledger."""
 
     group: int
-    of_group: int
-    of_others: int
+    bits: AccessBits
 
     def limit(self, path: Path) -> bool:
         """Take rights beyond these from a file or folder. Return whether the file system lets this be done."""
-        status = path.stat()
-        of_group = self.of_group if status.st_gid == self.group else self.of_others
+        status, bits = path.stat(), self.bits
+        if status.st_gid != self.group:
+            # The ledger's group is among the others here.
+            least = bits.group & bits.others
+            bits = AccessBits(least, least)
         mode = stat.S_IMODE(status.st_mode)
-        limited = mode & (stat.S_ISGID | stat.S_IRWXU | of_group << 3 | self.of_others)
+        limited = bits.limit_mode(mode)
         if limited == mode:
             return True
         try:
@@ -155,26 +214,45 @@ class Privacy(NamedTuple):
         return stat.S_IMODE(path.stat().st_mode) & 0o077 == limited & 0o077
 
 
-def privacy_of(root: Path) -> Privacy:
-    """Return what the group of a ledger's folder, and all others, may do in each folder of the ledger."""
+def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
+    """Return what the group of a ledger's folder, and all others, may do with each folder and each file of the ledger.
+
+    The folders of `tables` may lie elsewhere, if there are links to them in `root`.
+    """
     group = root.stat().st_gid
-    of_group = of_others = 0o7
-    for mode, folder_group in _modes_within(root):
-        of_others &= mode
-        of_group &= mode >> 3 if folder_group == group else mode
-    for above in root.parents:
-        status = above.stat()
-        of_others = of_others if status.st_mode & stat.S_IXOTH else 0
-        enters = stat.S_IXGRP if status.st_gid == group else stat.S_IXOTH
-        of_group = of_group if status.st_mode & enters else 0
-    return Privacy(group, of_group, of_others)
+    bits = _bits_at(root, group)
+    for table in tables:
+        bits = bits.common(_bits_at(table, group))
+        for folder, folders, files in os.walk(table):
+            for name in (*folders, *files):
+                bits = bits.common(_bits_of(Path(folder, name), group))
+    of_group, of_others, of_named = bits
+    # Users whom an ACL names may be among the group or the others of a backup.
+    return Privacy(group, AccessBits(of_group & of_named, of_others & of_named))
 
 
-def _modes_within(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the mode and the group of the folders of a ledger and its tables, and what these give to later files."""
-    for folder in (root, *(root / name for name in TABLES), *(root / name / LOG for name in TABLES)):
-        status = folder.stat()
-        yield status.st_mode, status.st_gid
-        default = _acl(folder, DEFAULT_ACL)
-        if default is not None:
-            yield mode_of_acl(default), status.st_gid
+def _bits_at(path: Path, group: int) -> AccessBits:
+    """Return what a folder lets a group and all others do: nothing if they may not enter a folder above it."""
+    bits = _bits_of(path, group)
+    for above in Path(os.path.realpath(path)).parents:
+        entering = _bits_of(above, group, has_content=False)
+        bits = AccessBits(*(most if enter & 1 else 0 for most, enter in zip(bits, entering)))
+    return bits
+
+
+def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
+    """Return what a file or a folder lets a group and all others do, and a folder with `has_content` also in later
+    files. A file that is gone limits nothing. To read a file counts as to enter a folder, too."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return AccessBits()
+    except OSError:
+        return AccessBits(0, 0, 0)
+    bits = access_bits(status.st_mode, _acl(path, ACCESS_ACL))
+    if status.st_gid != group:
+        bits = bits._replace(group=bits.others)
+    if not stat.S_ISDIR(status.st_mode):
+        return AccessBits(*(one | one >> 2 for one in bits))
+    default = _acl(path, DEFAULT_ACL) if has_content else None
+    return bits if default is None else bits.common(access_bits(0, default))

@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 import uuid
@@ -43,13 +45,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, read_manifest
+from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, claimed_folder, not_empty, read_manifest
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, checkpointed
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
-from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.errors import InvalidParameterValue, LedgerError, StorageFailed
 from ledger.place import here, require_open_above
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
@@ -90,13 +92,14 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         bound = "Must be a path on this machine: backups are made of ledgers on local paths"
         raise InvalidParameterValue("root", places["queues"].text, bound, "Use the storage's own versions of objects.")
     locations = {name: Path(os.path.realpath(place.text)) for name, place in places.items()}
-    root, folder = locations["queues"].parent, _local("dest", dest)
-    if folder.is_relative_to(root):
+    # A table's folder may be a link to another place.
+    root, folder = Path(os.path.realpath(Path(places["queues"].text).parent)), _local("dest", dest)
+    if any(folder.is_relative_to(place) for place in (root, *locations.values())):
         raise InvalidParameterValue(
             "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder outside it."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")
+        raise not_empty(folder)
     taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     tables: dict[str, DeltaTable] = {}
     with _naming_damage(engine), translating_errors(str(root), DeltaError):
@@ -104,15 +107,8 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
-    made = _missing_folders(folder)
-    try:
-        with _naming_damage(engine), translating_errors(str(folder), DeltaError):
-            return _written(root, folder, made, locations, tables, taken_at, report)
-    except BaseException:
-        # Remove the topmost folder that was made. If none was made, remove the content of the folder, which was empty.
-        for path in made[-1:] or list(folder.iterdir()):
-            _remove(path)
-        raise
+    with _naming_damage(engine), translating_errors(str(folder), DeltaError), claimed_folder(folder) as made:
+        return _written(root, folder, made, locations, tables, taken_at, report)
 
 
 @contextlib.contextmanager
@@ -136,10 +132,9 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write and sync a backup of these versions of the tables. `made` are the folders that this makes."""
-    privacy = privacy_of(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / UNFINISHED, b"")
+    """Write and sync a backup of these versions of the tables. `made` are the folders that were made for it."""
+    privacy = privacy_of(root, locations.values())
+    _sync(folder / UNFINISHED)
     # Until all is written, only this user may enter.
     (folder / FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
@@ -151,7 +146,7 @@ def _written(
     manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
     inner = sorted((folder / FOLDER).rglob("*"))
-    limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *made[:1])]
+    limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *({folder} & {*made}))]
     if not all(limited):
         report(f"backup: the file system of {folder} keeps no modes: others may read what the ledger keeps from them")
     with contextlib.suppress(OSError):
@@ -174,13 +169,15 @@ def restore_backup(
     ledger keeps the permissions of a folder that it replaces.
 
     Raises:
-        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, or without
-            `replace`, anything but an empty folder is at `root`.
+        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, `root` is a
+            mount, or without `replace`, anything but an empty folder is at `root`.
         LedgerTooNew: A newer release wrote the backup.
         StorageFailed: The storage failed.
     """
     backup, place = _local("source", source), _local("root", root)
     manifest = read_manifest(backup)
+    if os.path.ismount(place):
+        raise _mounted(place)
     is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
     if is_taken and not replace:
         raise InvalidParameterValue(
@@ -219,10 +216,24 @@ def restore_backup(
                     place.rmdir()
                 made.rename(place)
             _sync(place.parent)
+        except OSError as error:
+            # A mount of a folder of the same disk does not look like a mount.
+            if error.errno == errno.EBUSY:
+                raise _mounted(place) from error
+            raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
     sizes = manifest["files"].values()
     return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
+
+
+def _mounted(place: Path) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        "root",
+        str(place),
+        "Is a mount, which no ledger can replace",
+        f"Name a folder in it, such as {place / 'ledger'}.",
+    )
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
@@ -233,10 +244,27 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
     """
     # First rename `made` to `aside`, so that the earlier ledger is never at `made`, which the caller removes.
     made.rename(aside)
-    if not _exchange(aside, place):
-        aside.rename(made)
+    if _exchange(aside, place):
+        return
+    aside.rename(made)
+    try:
         place.rename(aside)
         made.rename(place)
+    except BaseException as error:
+        if os.path.lexists(aside) and os.path.lexists(made):
+            _move_back(aside, place, error)
+        raise
+
+
+def _move_back(aside: Path, place: Path, error: BaseException) -> None:
+    """Move the earlier content back to `place`. Raise LedgerError, which names `aside`, if this fails."""
+    try:
+        aside.rename(place)
+    except OSError as failure:
+        why = str(error) or type(error).__name__
+        message = f"The restore failed: {why}. The earlier content is at {aside}, and cannot go back: {failure}"
+        advice = f"Once {place} is free, move it back: `mv {shlex.quote(str(aside))} {shlex.quote(str(place))}`."
+        raise LedgerError(message, advice) from error
 
 
 def _exchange(first: Path, second: Path) -> bool:
@@ -245,22 +273,6 @@ def _exchange(first: Path, second: Path) -> bool:
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
-
-
-def _missing_folders(folder: Path) -> list[Path]:
-    """Return those of the folder and its parents that do not exist, the innermost first."""
-    missing: list[Path] = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    return missing
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _local(field: str, path: object) -> Path:

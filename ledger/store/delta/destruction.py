@@ -18,7 +18,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,13 +49,15 @@ class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
     `stays`: names of other files and folders in the ledger's folder (the first hundred). If a local ledger's folder has
-    no others, the folder is removed, too, and a link to it that was the root.
+    no others, the folder is removed, too, and the links that led from the root to it.
+    `links`: those of these links that this user may not remove, and that lead nowhere now.
     """
 
     root: str
     files: int
     bytes: int
     stays: tuple[str, ...]
+    links: tuple[str, ...] = ()
 
 
 def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, *, dry_run: bool = False) -> Destroyed:
@@ -79,15 +81,28 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 
 
 def _destroy_root(root: Path, *, dry_run: bool) -> Destroyed:
-    """Remove the ledger in a folder, or in the folder that a link leads to, and then a link that leads nowhere."""
-    if not root.is_symlink():
+    """Remove the ledger in a folder, or in the folder that a link leads to, and then each link that leads nowhere.
+
+    A link that this user may not remove stays, and the report names it.
+    """
+    links: list[Path] = []
+    place = root
+    while place.is_symlink() and place not in links:
+        links.append(place)
+        place = Path(os.path.realpath(place.parent)) / place.readlink()
+    if not links:
         return _destroy_folder(root, dry_run=dry_run)
     folder = Path(os.path.realpath(root))
     report = _destroy_folder(folder, dry_run=dry_run)
-    if not dry_run and not folder.exists():
-        with translating_errors(str(root)):
-            root.unlink()
-    return report
+    if dry_run or folder.exists():
+        return report
+    left = []
+    for link in links:
+        try:
+            link.unlink()
+        except OSError:
+            left.append(str(link))
+    return replace(report, links=tuple(left))
 
 
 def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:

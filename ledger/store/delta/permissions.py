@@ -6,6 +6,7 @@ import contextlib
 import errno
 import grp
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -84,7 +85,9 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
         except PermissionError as error:
             raise _not_shareable(folder, entry, group, number) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
-    to_open = tuple(f"chmod {whom}+x {above.path}" for above, whom in _closed_above(folder, number, everyone=everyone))
+    to_open = tuple(
+        f"chmod {whom}+x {shlex.quote(above.path)}" for above, whom in _closed_above(folder, number, everyone=everyone)
+    )
     return SharedLedger(str(folder), group, everyone, folders, files, is_inherited, to_open)
 
 
@@ -147,7 +150,7 @@ def look_over(root: str) -> Permissions | None:
         wrong = [(entry, f"is not writable for {_user(os.getuid())}") for entry in _refused(folder)]
     faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
     paths = frozenset(entry.path for entry, _ in wrong)
-    opening = " and ".join(f"`chmod {whom}+x {entry.path}`" for entry, whom in closed)
+    opening = " and ".join(f"`chmod {whom}+x {shlex.quote(entry.path)}`" for entry, whom in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
     return Permissions(faults, is_shared(about), _command(folder, about), paths, described, opening)
 
@@ -177,7 +180,8 @@ def _command(folder: Path, about: LocalEntry) -> str:
     named = _group(about.group) if is_shared(about) else "GROUP"
     more = " --everyone" if is_shared(about) and _is_for_everyone(about) else ""
     return (
-        f"`ledger share {folder} --group {named}{more}`, {_sharer({entry.owner for entry in _entries(folder)}, named)}"
+        f"`ledger share {shlex.quote(str(folder))} --group {named}{more}`, "
+        f"{_sharer({entry.owner for entry in _entries(folder)}, named)}"
     )
 
 
@@ -195,7 +199,7 @@ def require_reachable(root: Path) -> None:
     about = _entry(root)
     if about is not None and about.is_folder and not os.access(root, os.X_OK):
         cause = f"{_describe(about)}: {_user(os.getuid())} may not enter this folder"
-        raise StorageFailed(str(root), cause).advised(_reading_advice(root, about))
+        raise StorageFailed(str(root), cause, is_closed=True).advised(_reading_advice(root, about))
 
 
 def advise_denied(failed: StorageFailed) -> str:
@@ -210,7 +214,7 @@ def advise_denied(failed: StorageFailed) -> str:
 
 def _reading_advice(root: Path, about: LocalEntry) -> str:
     named = _group(about.group) if is_shared(about) else "GROUP"
-    command = f"`ledger share {root} --group {named} --everyone`"
+    command = f"`ledger share {shlex.quote(str(root))} --group {named} --everyone`"
     who = _sharer({entry.owner for entry in _entries(root)}, named)
     return f"To let everyone read it, and the users of {named} write: {command}, {who}."
 
