@@ -215,9 +215,10 @@ def test_the_doctor_takes_the_root_from_wherever_it_is_given(root, queue, tmp_pa
         run("doctor", "--root", root, "--json", root=tmp_path / "none"),
         run("--root", str(tmp_path / "none"), "doctor", "--json", "--root", root),
         run("--root", root, "doctor", "--json", root=tmp_path / "none"),
-        run("--root", str(tmp_path / "none"), "doctor", root, "--json"),
+        run("--root", root, "doctor", root, "--json"),
     ):
         assert ran.documents[0]["root"] == root
+    assert run("--root", str(tmp_path / "none"), "doctor", root).code == 2
     assert run("doctor", "--json").documents[0]["root"] is None
 
 

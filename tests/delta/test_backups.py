@@ -570,7 +570,36 @@ def test_a_mount_is_refused_as_the_place_of_a_restored_ledger(open_ledger, root,
     assert [path.name for path in Path(root).parent.glob(f"{Path(root).name}*")] == [Path(root).name]
 
 
-def test_a_backup_to_a_place_where_no_folder_can_be_made_is_a_failure_of_the_storage(open_ledger):
-    """Its clean-up finds nothing to remove, and hides nothing."""
-    with pytest.raises(StorageFailed, match="/proc/no-backups"):
-        open_ledger().backup("/proc/no-backups/deep/backup")
+#: Backs up to a read-only mount, and restores to a mount of a folder of the same disk.
+IN_MOUNTS = """
+import sys
+from ledger import Ledger
+from ledger.errors import LedgerError
+root, folder, mounted, backup = sys.argv[1:]
+for name, step in (
+    ("backup", lambda: Ledger.open(root).backup(f"{folder}/new/backup")),
+    ("restore", lambda: Ledger.restore_backup(backup, mounted, replace=True)),
+):
+    try:
+        step()
+    except LedgerError as error:
+        print(name, type(error).__name__, error)
+"""
+
+
+def test_a_read_only_mount_and_a_mount_of_the_same_disk_are_named(open_ledger, root, dest, tmp_path):
+    """The clean-up of a failed backup does not hide why it failed, and no restore can replace a mount."""
+    open_ledger().backup(dest)
+    (closed := tmp_path / "closed").mkdir()
+    (mounted := tmp_path / "mounted").mkdir()
+    mounts = f"mount -t tmpfs -o ro none {closed} && mount --bind {mounted} {mounted}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mounts], capture_output=True, check=False).returncode:
+        pytest.skip("only root mounts")
+    command = ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-c", IN_MOUNTS]
+    ran = subprocess.run(
+        [*command, root, str(closed), str(mounted), str(dest)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    backup, restore = ran.stdout.splitlines()
+    assert backup.startswith("backup StorageFailed") and "Read-only file system" in backup
+    assert restore.startswith("restore InvalidParameterValue") and "Is a mount" in restore
