@@ -184,12 +184,13 @@ def test_a_process_that_two_signals_end_gave_all_back_and_the_parent_says_so(que
     run.until("hangs")
     children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
     processes = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-    holder = processes[int(next(line for line in run.lines if "claimed 8" in line).split("process ")[1][0])]
+    # The two may have shared the messages.
+    holder = processes[int(next(line for line in run.lines if " claimed " in line).split("process ")[1][0])]
     try:
         os.kill(holder, signal.SIGTERM)
-        run.until("drains: waits for 8")
+        run.until("drains: waits for")
         os.kill(holder, signal.SIGTERM)
-        run.until("gives back 8 messages")
+        run.until("gives back")
         run.until(f"(pid {holder}) was ended by SIGTERM, and gave its messages back")
     finally:
         os.killpg(run.process.pid, signal.SIGKILL)
