@@ -139,6 +139,15 @@ def cached_jars(packages: Packages) -> list[Path] | None:
     return _jars_in(folder) if _is_whole(packages, folder) else None
 
 
+def cached_s3_jars() -> list[Path]:
+    """Return the paths of the jars of S3 if the cache has all of them. A session without S3 needs none, so a Hadoop
+    that `s3_packages` does not know has none."""
+    try:
+        return cached_jars(s3_packages()) or []
+    except RuntimeSetupError:
+        return []
+
+
 def jars_of(packages: Packages) -> list[Path]:
     """Return the paths of the jars. If the cache does not have all of them, let Spark fetch them.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.jars import cached_jars, delta_packages, jars_of, s3_packages
+from ledger.runtime.jars import cached_s3_jars, delta_packages, jars_of, s3_packages
 from ledger.runtime.java import java_home
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
     settings["spark.driver.extraJavaOptions"] += f" {SMALL_JAVA}" if small else ""
-    jars = [*jars_of(delta_packages()), *(cached_jars(s3_packages()) or ())]
+    jars = [*jars_of(delta_packages()), *cached_s3_jars()]
     settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
     return settings
 

@@ -12,6 +12,7 @@ from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.jars import (
     AWS_SDKS,
     cached_jars,
+    cached_s3_jars,
     coordinates,
     delta_packages,
     half_filled_maven_folders,
@@ -111,6 +112,7 @@ def test_a_hadoop_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, ha
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(RuntimeSetupError, match=r"known for one of 3\.4\.1, .*spark\.jars\.packages"):
         s3_packages()
+    assert cached_s3_jars() == [], "a session that uses no S3 starts"
 
 
 def test_the_jars_of_s3_are_few_and_none_is_of_a_library_that_spark_has():
