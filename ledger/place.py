@@ -4,6 +4,7 @@ made."""
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import pwd
 import shlex
@@ -68,6 +69,14 @@ def describe_opening(folder: Path) -> str:
         return f"`chmod u+x {shlex.quote(str(folder))}`"
     whom = "g" if status.st_gid in (os.getegid(), *os.getgroups()) else "o"
     return f"`chmod {whom}+x {shlex.quote(str(folder))}`, as {name_of_user(status.st_uid, or_root=True)}"
+
+
+def name_of_group(number: int) -> str:
+    """Return the name of a group, or its number as text."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def name_of_user(number: int, *, or_root: bool = False) -> str:

@@ -455,7 +455,7 @@ class Rates:
 
 def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
     from ledger.endpoint.metrics import dead_letters, family, refused, upkeep, vitals
-    from ledger.rules.redrive import dead_letter_queues
+    from ledger.rules.redrive import dead_letter_names
 
     counts = {queue.name: queue.counts() for queue in ledger.list_queues(prefix)}
     yield from family(
@@ -475,7 +475,7 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
         "Age of the oldest message still there.",
         ((labels, age) for labels, age in ages if age is not None),
     )
-    yield from dead_letters(counts, dead_letter_queues(record.attributes for record in ledger.store.queues()))
+    yield from dead_letters(counts, dead_letter_names(record.attributes for record in ledger.store.queues()))
     health = ledger.health()
     text = "Age of the oldest commit that no upkeep has gone over."
     yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])

@@ -27,7 +27,7 @@ from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
 from ledger.rules.limits import LEAST_FREE_BYTES
-from ledger.rules.redrive import dead_letter_queues
+from ledger.rules.redrive import dead_letter_names
 from ledger.rules.upkeep import why_overdue
 
 log = logging.getLogger("ledger.endpoint")
@@ -332,7 +332,7 @@ class Application:
                 # Leave out a queue whose time disagrees with the clock.
                 with contextlib.suppress(ClocksDisagree):
                     found[queue.name] = queue.counts()
-            return found, dead_letter_queues(record.attributes for record in self._endpoint.ledger.store.queues())
+            return found, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
 
         try:
             counts_by_name, targets = await self.pool.run(counted)

@@ -124,7 +124,7 @@ def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
 
 
 def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
-    """Tell whether the users of a group may enter a folder. `acl` is the folder's own ACL, if it has one."""
+    """Return whether the users of a group may enter a folder. `acl` is the folder's own ACL, if it has one."""
     entries = [] if acl is None else _entries_of(acl)
     mask = next((permissions for tag, permissions, _ in entries if tag == _MASK), _ENTER)
     named = [permissions for tag, permissions, number in entries if tag == _NAMED_GROUP and number == group]

@@ -75,7 +75,7 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
     return RedrivePolicy(target, int(count))
 
 
-def dead_letter_queues(attributes: Iterable[Mapping[str, str]]) -> set[str]:
+def dead_letter_names(attributes: Iterable[Mapping[str, str]]) -> set[str]:
     """Return the names of the queues that a redrive policy names. `attributes` has those of each queue."""
     policies = map(policy_of, attributes)
     return {policy.target for policy in policies if policy is not None}

@@ -23,7 +23,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from ledger.errors import ForkedProcess
@@ -191,7 +190,7 @@ def _before() -> None:
     if _arrow_use.forking == thread:
         return
     to_acquire: list[tuple[Callable[[], object], Callable[[], object]]] = [
-        (partial(_arrow_use.shut, thread, until), _arrow_use.open),
+        (functools.partial(_arrow_use.shut, thread, until), _arrow_use.open),
         *((acquire, release) for acquire, release, _ in _held),
     ]
     while len(releases) < len(to_acquire):

@@ -16,7 +16,6 @@ this user cannot give away is not kept. Then the new group gets no more than oth
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
 import shlex
 import stat
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledger.delta_log.storage import LOG
+from ledger.place import name_of_group
 from ledger.rules.permissions import (
     ACCESS_ACL,
     DEFAULT_ACL,
@@ -104,7 +104,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
         kept.add(_give(descriptor, of_folder, is_folder=True))
     not_kept = []
     if not all(one.group for one in kept):
-        group = _name_of_group(top.group)
+        group = name_of_group(top.group)
         not_kept.append(
             f"the group {group} of what was there is not kept, as only root or a member of it can: "
             f"run `ledger share {shlex.quote(str(replaced))} --group {group}` as root"
@@ -138,12 +138,16 @@ def _rights_of(folder: Path) -> FolderRights | None:
     if not stat.S_ISDIR(status.st_mode):
         return None
     mode = stat.S_IMODE(status.st_mode)
-    return FolderRights(status.st_uid, status.st_gid, mode, _acl(folder, ACCESS_ACL), _acl(folder, DEFAULT_ACL))
+    return FolderRights(status.st_uid, status.st_gid, mode, acl_of(folder, ACCESS_ACL), acl_of(folder, DEFAULT_ACL))
 
 
-def _acl(folder: Path, name: str) -> bytes | None:
+def acl_of(path: Path, name: str) -> bytes | None:
+    """Return an ACL of a file or folder as the kernel stores it; None: it has none, or it cannot be read.
+
+    `name` is ACCESS_ACL or DEFAULT_ACL. A link is not followed.
+    """
     try:
-        return os.getxattr(folder, name, follow_symlinks=False)
+        return os.getxattr(path, name, follow_symlinks=False)
     except (AttributeError, OSError):
         return None
 
@@ -181,13 +185,6 @@ def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
             os.removexattr(descriptor, name)
         else:
             os.setxattr(descriptor, name, acl)
-
-
-def _name_of_group(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
 
 
 class Privacy(NamedTuple):
@@ -249,10 +246,10 @@ def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
         return AccessBits()
     except OSError:
         return AccessBits(0, 0, 0)
-    bits = access_bits(status.st_mode, _acl(path, ACCESS_ACL))
+    bits = access_bits(status.st_mode, acl_of(path, ACCESS_ACL))
     if status.st_gid != group:
         bits = bits._replace(group=bits.others)
     if not stat.S_ISDIR(status.st_mode):
         return AccessBits(*(one | one >> 2 for one in bits))
-    default = _acl(path, DEFAULT_ACL) if has_content else None
+    default = acl_of(path, DEFAULT_ACL) if has_content else None
     return bits if default is None else bits.common(access_bits(0, default))

@@ -16,7 +16,7 @@ from ledger.delta_log.damage import LOST
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.storage import LOG
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, StorageFailed
-from ledger.place import here, name_of_user, require_open_above
+from ledger.place import here, name_of_group, name_of_user, require_open_above
 from ledger.rules.location import recorded
 from ledger.rules.permissions import (
     ACCESS_ACL,
@@ -28,6 +28,7 @@ from ledger.rules.permissions import (
     lets_in,
     shared_mode,
 )
+from ledger.store.delta.backup_permissions import acl_of
 from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
@@ -93,12 +94,12 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
     """Return the error for an entry that this user may not share, with the one way that shares all entries."""
-    me, owners = os.geteuid(), {one.owner for one in (entry, *_entries(folder))}
-    if owners == {me} and number not in (os.getegid(), *os.getgroups()):
-        cause = f"{_describe(entry)}: {_user(me)} is not a member of the group {group}"
-        advice = f"Run `sudo usermod -aG {group} {_user(me)}`, log in again, and call it again. Or call it as root."
+    owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
+    if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
+        cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
+        advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and call it again. Or call it as root."
     else:
-        cause = f"{_describe(entry)}: {_user(me)} may not share it"
+        cause = f"{_describe(entry)}: {me} may not share it"
         # What is in a folder that this user may not open may be another user's.
         is_hidden = _closed(Path(entry.path)) is not None
         advice = f"Call it again {'as root' if is_hidden else _sharer(owners, group)}."
@@ -109,10 +110,10 @@ def _sharer(owners: Iterable[int], group: str) -> str:
     """Return who may share a ledger whose files and folders have these owners."""
     users = sorted({*owners} - {0})
     if len({*owners}) == 1 and users:
-        return f"as root, or as {_user(users[0])} if a member of the group {group}"
+        return f"as root, or as {name_of_user(users[0])} if a member of the group {group}"
     if len(users) < 2:
         return "as root"
-    return f"as root: {' and '.join(map(_user, users[:3]))} each own a part of it"
+    return f"as root: {' and '.join(map(name_of_user, users[:3]))} each own a part of it"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ class Permissions:
     """What keeps a shared ledger's group, or this user, from using the ledger.
 
     Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, faults are
-    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults.
+    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults (empty: there
+    are none).
     """
 
     faults: tuple[str, ...]
@@ -147,12 +149,14 @@ def look_over(root: str) -> Permissions | None:
         wrong = [(entry, why) for entry, why in others if why is not None]
         closed += _closed_above(folder, about.group, everyone=_is_for_everyone(about))
     else:
-        wrong = [(entry, f"is not writable for {_user(os.getuid())}") for entry in _refused(folder)]
+        wrong = [(entry, f"is not writable for {name_of_user(os.getuid())}") for entry in _refused(folder)]
     faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
     paths = frozenset(entry.path for entry, _ in wrong)
     opening = " and ".join(f"`chmod {whom}+x {shlex.quote(entry.path)}`" for entry, whom in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
-    return Permissions(faults, is_shared(about), _command(folder, about), paths, described, opening)
+    # The owners of all files are looked up for the command.
+    command = _command(folder, about) if faults else ""
+    return Permissions(faults, is_shared(about), command, paths, described, opening)
 
 
 def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple[LocalEntry, str]]:
@@ -162,35 +166,27 @@ def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple
         about = _entry(above)
         if about is None:
             continue
-        whom = "" if lets_in(about, _access_acl(above), group) else "g" if about.group == group else "o"
+        whom = "" if lets_in(about, acl_of(Path(above), ACCESS_ACL), group) else "g" if about.group == group else "o"
         whom += "o" if everyone and not about.mode & stat.S_IXOTH and whom != "o" else ""
         if whom:
             yield about, whom
 
 
-def _access_acl(folder: Path) -> bytes | None:
-    """Return the access ACL of a folder as the kernel stores it; None: it has none, or it cannot be read."""
-    try:
-        return os.getxattr(folder, ACCESS_ACL)
-    except (AttributeError, OSError):
-        return None
+def _command(folder: Path, about: LocalEntry, *, everyone: bool = False) -> str:
+    """Return the command that shares a ledger, and who may run it. A ledger that everyone may read stays so."""
+    everyone = everyone or (is_shared(about) and _is_for_everyone(about))
+    command = f"ledger share {shlex.quote(str(folder))} --group {_users_of(about)}{' --everyone' if everyone else ''}"
+    return f"`{command}`, {_sharer({entry.owner for entry in _entries(folder)}, _users_of(about))}"
 
 
-def _command(folder: Path, about: LocalEntry) -> str:
-    named = _group(about.group) if is_shared(about) else "GROUP"
-    more = " --everyone" if is_shared(about) and _is_for_everyone(about) else ""
-    return (
-        f"`ledger share {shlex.quote(str(folder))} --group {named}{more}`, "
-        f"{_sharer({entry.owner for entry in _entries(folder)}, named)}"
-    )
+def _users_of(about: LocalEntry) -> str:
+    return name_of_group(about.group) if is_shared(about) else "GROUP"
 
 
 def _is_for_everyone(root: LocalEntry) -> bool:
-    """Tell whether all others may read the later files of a shared ledger."""
-    try:
-        return os.getxattr(root.path, DEFAULT_ACL) == default_acl(everyone=True)
-    except (AttributeError, OSError):
-        return bool(root.mode & stat.S_IROTH)
+    """Return whether all others may read the later files of a shared ledger."""
+    acl = acl_of(Path(root.path), DEFAULT_ACL)
+    return bool(root.mode & stat.S_IROTH) if acl is None else acl == default_acl(everyone=True)
 
 
 def require_reachable(root: Path) -> None:
@@ -198,7 +194,7 @@ def require_reachable(root: Path) -> None:
     require_open_above(root)
     about = _entry(root)
     if about is not None and about.is_folder and not os.access(root, os.X_OK):
-        cause = f"{_describe(about)}: {_user(os.getuid())} may not enter this folder"
+        cause = f"{_describe(about)}: {name_of_user(os.getuid())} may not enter this folder"
         raise StorageFailed(str(root), cause, is_closed=True).advised(_reading_advice(root, about))
 
 
@@ -213,10 +209,8 @@ def advise_denied(failed: StorageFailed) -> str:
 
 
 def _reading_advice(root: Path, about: LocalEntry) -> str:
-    named = _group(about.group) if is_shared(about) else "GROUP"
-    command = f"`ledger share {shlex.quote(str(root))} --group {named} --everyone`"
-    who = _sharer({entry.owner for entry in _entries(root)}, named)
-    return f"To let everyone read it, and the users of {named} write: {command}, {who}."
+    command = _command(root, about, everyone=True)
+    return f"To let everyone read it, and the users of {_users_of(about)} write: {command}."
 
 
 def require_writable(root: Path) -> None:
@@ -224,7 +218,7 @@ def require_writable(root: Path) -> None:
     ledger."""
     for entry in _refused(root):
         about = _entry(root)
-        cause = f"{_describe(entry)}: {_user(os.getuid())} may not write there"
+        cause = f"{_describe(entry)}: {name_of_user(os.getuid())} may not write there"
         advice = "" if about is None else f"To give it to a group: {_command(root, about)}."
         raise StorageFailed(entry.path, cause).advised(f"{advice} {LOOK_ONLY}".strip())
 
@@ -368,15 +362,4 @@ def _group_number(group: str) -> int:
 
 def _describe(entry: LocalEntry) -> str:
     """Describe a file or folder and its owner."""
-    return f"{entry.path} ({_user(entry.owner)}:{_group(entry.group)}, {stat.filemode(entry.mode)})"
-
-
-def _user(number: int) -> str:
-    return name_of_user(number)
-
-
-def _group(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
+    return f"{entry.path} ({name_of_user(entry.owner)}:{name_of_group(entry.group)}, {stat.filemode(entry.mode)})"

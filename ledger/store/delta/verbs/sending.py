@@ -30,7 +30,6 @@ from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
-from ledger.runtime.forks import uses_arrow
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
@@ -89,7 +88,6 @@ class Sender:
         self._quotas = Quotas(opened)
         self._turn = secrets.randbelow(1 << 16)
 
-    @uses_arrow
     @releasing
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
