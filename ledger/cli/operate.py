@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -252,7 +253,8 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
     elif dry_run or not damage:
         click.echo("\n".join(_describe(damage)))
         if damage:
-            click.echo(f"`ledger repair {root} --yes` does that. First stop all processes that use the ledger.")
+            command = f"ledger repair {shlex.quote(root)} --yes"
+            click.echo(f"`{command}` does that. First stop all processes that use the ledger.")
     else:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 

@@ -253,7 +253,7 @@ class Application:
             return "the clocks disagree"
         except StorageFailed as error:
             log.warning("not ready: %s", error)
-            return "the disk is full, or cannot be written"
+            return "the storage is full, or cannot be read or written"
         return None
 
     def _lines(self) -> Iterator[str]:

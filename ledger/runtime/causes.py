@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +24,12 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     number = _number_of(error)
     if number is None:
         return None
-    at = _path_of(error) or place
+    at, quoted = _path_of(error) or place, shlex.quote(str(place))
     system_text = os.strerror(number)
     if number in FULL:
         return (
             f"the disk of {place} is full ({system_text})",
-            f"free space there (`df -h {place}`, `df -i {place}`), then run `ledger upkeep`",
+            f"free space there (`df -h {quoted}`, `df -i {quoted}`), then run `ledger upkeep`",
         )
     if number in DENIED:
         closed = find_closed_above(place) if at.is_relative_to(place) else None
@@ -44,7 +45,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             "see `dmesg`: Linux mounts a broken disk so. Repair the disk, or mount it for writing",
         )
     if number in GONE:
-        return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {place}`)? Or restore a backup"
+        return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {quoted}`)? Or restore a backup"
     return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
 
 
@@ -95,11 +96,11 @@ def access_advice(place: Path, owner: str) -> str:
 
     Only the owner of the place gets the advice to take the files below it (`chown`).
     """
-    whose, me = owner_and_user(place)
+    (whose, me), quoted = owner_and_user(place), shlex.quote(str(place))
     if whose == me:
-        return f"`sudo chown -R {me} {place}`, or run this as {owner} (`sudo -u {owner} ledger doctor {place}`)"
-    run = f"run this as {whose} (`sudo -u {whose} ledger doctor {place}`)"
-    give = f"give it to a group of both, as root: `ledger share {place} --group GROUP`"
+        return f"`sudo chown -R {me} {quoted}`, or run this as {owner} (`sudo -u {owner} ledger doctor {quoted}`)"
+    run = f"run this as {whose} (`sudo -u {whose} ledger doctor {quoted}`)"
+    give = f"give it to a group of both, as root: `ledger share {quoted} --group GROUP`"
     return f"{run}, or {give} (with --everyone, all others may read it)"
 
 

@@ -485,7 +485,7 @@ def test_an_endpoint_on_a_full_disk_is_not_ready_until_there_is_room(query_model
     ledger = Ledger.open(str(root), engine="delta-rs")
     more_than_there_is = Bounds(threads=4, free_bytes=shutil.disk_usage(root).total + 1)
     with served(ledger, ledger.clock, query_models, bounds=more_than_there_is) as endpoint:
-        assert ready_of(endpoint) == (503, b"the disk is full, or cannot be written\n")
+        assert ready_of(endpoint) == (503, b"the storage is full, or cannot be read or written\n")
         assert f"The storage at {root} failed" in caplog.text and "bytes free" in caplog.text
         assert asked(endpoint, method="GET", path="/health")[0] == 200
     with served(ledger, ledger.clock, query_models, bounds=Bounds(threads=4, free_bytes=1)) as endpoint:

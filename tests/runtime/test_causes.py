@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -214,3 +215,12 @@ def test_an_error_of_the_system_is_told_by_its_number_in_whatever_words(error, c
     found, fix = explain(error, Path("/"))
     assert cause in found and advice in fix
     assert explain(ValueError("28"), Path("/")) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ESTALE])
+def test_the_command_that_helps_takes_a_place_with_a_space_in_its_name(number, tmp_path):
+    place = tmp_path / "my ledger"
+    place.mkdir()
+    _, advice = explain(OSError(number, os.strerror(number)), place)
+    commands = [shlex.split(command) for command in advice.split("`")[1::2] if "/" in command]
+    assert commands and all(str(place) in command for command in commands), advice
