@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a queue, for all triggers with the same arguments.
 
-    After an announcement the producer makes no further one until Airflow says whether the event was stored. If the
-    event was lost, the next look announces the work that is then waiting. `announcements` is public for tests.
+    After an announcement there is no further one until Airflow says whether the event was stored. If the event was
+    lost, the next look announces the work that is then waiting. `announcements` is public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
@@ -35,7 +35,7 @@ class AcknowledgedLooks(SharedStreamProducer):
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Note each announcement that all triggers took and whose event was stored."""
+        """Note each announcement whose event was stored."""
         for item in batch:
             self._open = False
             if item.outcome.is_clean:

@@ -51,7 +51,6 @@ class LedgerOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> LedgerHook:
-        """The hook that opens the ledger."""
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
@@ -63,7 +62,6 @@ class LedgerOperator(BaseOperator):
 
 
 def has_another_try(context: Context) -> bool:
-    """Return whether Airflow tries the task again if it fails now."""
     task_instance = context["ti"]
     return bool(task_instance.try_number <= task_instance.max_tries)
 
@@ -71,7 +69,7 @@ def has_another_try(context: Context) -> bool:
 class LedgerCreateQueueOperator(LedgerOperator):
     """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises.
+    `attributes` and `tags` are as in `Ledger.create_queue`, whose errors it raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -91,16 +89,16 @@ class LedgerCreateQueueOperator(LedgerOperator):
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows the messages, as all
-    templates. Instead you can give a `function`, which is called when the task runs, and returns such a list, or an
-    Arrow, pandas or polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds,
-    message_group_id, message_attributes and message_deduplication_id, for a table `body`.
+    `messages` is a template: a list of texts or of SQS's entries, which Airflow stores and shows. In its place, a
+    `function` is called when the task runs, and returns such a list, or an Arrow, pandas or polars table. `options` are
+    keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id, message_attributes and
+    message_deduplication_id, for a table `body`.
 
-    A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
-    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue
-    recognizes a repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
+    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send other
+    messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a repeated
+    message by its deduplication id, for 5 minutes: a later retry sends the message again.
 
-    Returns ledger_queue and the number of `messages`, and no body or id. Raises what `Queue.send` raises.
+    Returns ledger_queue and the number of `messages`. Raises what `Queue.send` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "messages", "options")
@@ -126,7 +124,7 @@ class LedgerSendOperator(LedgerOperator):
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        # Keep the table: `messages` may be a reader, which can be read once.
+        # `messages` may be a reader, which can be read once.
         table = arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
@@ -141,13 +139,13 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with a description of each claim that is not empty, without bodies, for LedgerWorkOperator. Expand
-    over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task
-    starts, so `visibility_timeout` (seconds, by default the queue's) has to last until then.
+    Returns a list with a description of each claim that is not empty, without bodies, for LedgerWorkOperator:
+    `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task starts,
+    so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
-    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
-    before it returned them. If the task runs again after its claims are finished or ran out, it receives new claims.
-    Raises what `Queue.receive_many` raises.
+    While the claims are held, a retry returns the same claims with restarted timeouts, even after a worker was killed.
+    If the task runs again after its claims are finished or ran out, it receives new claims. Raises what
+    `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -182,9 +180,9 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. A DAG may
-    therefore run every few minutes. Returns the round's counts, or None if no round ran. A retry is another round,
-    which is safe. Raises what `Ledger.upkeep` raises.
+    With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. So a DAG
+    may run every few minutes. Returns the round's counts, or None if no round ran. A retry is another round, which is
+    safe. Raises what `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -204,7 +202,7 @@ class LedgerUpkeepOperator(BaseOperator):
         self.vacuum = vacuum
 
     def execute(self, context: Context) -> dict[str, int] | None:
-        """Run a round, or none if `only_if_due` and no round is due. Return its counts, or None."""
+        """Run a round, or none if `only_if_due` and no round is due."""
         ledger = LedgerHook(self.ledger_conn_id).ledger
         if self.only_if_due:
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
@@ -223,8 +221,8 @@ class LedgerSensor(BaseSensorOperator):
 
     The sensor looks every `poke_interval` seconds. With `deferrable` (default: Airflow's setting
     operators.default_deferrable) only the first look is in a worker, and then the triggerer looks. Returns
-    ledger_conn_id, ledger_queue, visible and age_of_oldest. The constructor raises InvalidParameterValue. The task
-    raises QueueDoesNotExist, and what opening the ledger raises.
+    ledger_conn_id, ledger_queue, visible and age_of_oldest. Raises QueueDoesNotExist, and what opening the ledger
+    raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")

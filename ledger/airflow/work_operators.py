@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CLEAR = "Clear the task that received the claim, and this task"
-#: The exit code of a process that SIGTERM ended.
 TERMINATED = 143
 
 
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges the messages.
 
-    `claim` describes one claim of a LedgerReceiveOperator. Expand over the list of descriptions that it returns.
-    `function` returns
+    `claim` is one of the descriptions that a LedgerReceiveOperator returns: expand over them. `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of the messages that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The rows are
@@ -43,16 +41,16 @@ class LedgerWorkOperator(LedgerOperator):
     allows.
 
     When the function raises, so does the task. If another try follows, the claim is kept for that try, as long as the
-    queue's MaximumVisibilityTimeout allows. If no try follows, the claim is given back (released): at the last try, or
-    after AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back.
-    Each beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
+    queue's MaximumVisibilityTimeout allows. Otherwise the claim is given back: at the last try, or after
+    AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each
+    beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
     If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
     others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
     task that received the claim.
 
     A relative `output_table` begins at the folder that holds the ledger's root. Returns the numbers of `claims`, of
-    done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises what `function` raises.
+    done `messages` and of `failed` ones, and the place of a relative `output_table`.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
@@ -90,7 +88,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
+        """End the work by SystemExit, which gives the claim back.
 
         Airflow calls this at SIGTERM. Without the SystemExit, Airflow would let the task continue.
         """
@@ -109,7 +107,7 @@ class LedgerWorkOperator(LedgerOperator):
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or description["visibility_timeout"]
         try:
-            # The claim may run out before the heartbeat's first beat, so extend it now.
+            # The claim may run out before the heartbeat's first beat.
             claim.extend()
             done, failed = work.on(claim, self._keeps if has_another_try(context) else keeps_never)
         except LeaseLost as lost:
@@ -119,7 +117,7 @@ class LedgerWorkOperator(LedgerOperator):
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
         """Hold the claim until the next try can begin, or, if the ceiling is earlier, until its present deadline.
 
-        Return False, and do nothing, if no try follows this error.
+        Return False if no try follows this error.
         """
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
@@ -140,7 +138,6 @@ class LedgerWorkOperator(LedgerOperator):
         return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
 
 
-#: Arguments that the operator itself gives to `Queue.consume`.
 OWN = ("handler", "output", "attempt_id", "report", "bar")
 
 
@@ -148,11 +145,11 @@ class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
     `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
-    message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
-    alike, the task fails, and these receives do not count. If a task's worker was killed, the retry first gets back
-    what the worker still holds. SIGTERM (on_kill) ends the task: finished messages are written, and all others are
-    given back uncounted. A relative `output_table` begins at the folder that holds the ledger's root. Returns the
-    fields of a `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
+    message for which the handler raises fails alone. If the handler raises for all messages alike, the task fails, and
+    these receives do not count. If a worker was killed, the retry first gets back what the worker still holds. SIGTERM
+    (on_kill) ends the task: finished messages are written, and all others are given back uncounted. A relative
+    `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by name, and
+    the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -190,7 +187,7 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does. Do nothing when no work runs."""
+        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -198,8 +195,8 @@ class LedgerConsumeOperator(LedgerOperator):
 class LedgerSparkWorkOperator(LedgerOperator):
     """Runs the worker jobs/work.py in a process of its own, by default until the queue is empty.
 
-    The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to `output_table`,
-    and acknowledges. A heartbeat holds each claim.
+    The worker claims messages under a heartbeat, runs `function` (module:name) on a DataFrame of them, writes its rows
+    to `output_table`, and acknowledges.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
     a Python that has pyspark, and the file. The operator adds the connection's root and settings. The environment gets
@@ -207,13 +204,13 @@ class LedgerSparkWorkOperator(LedgerOperator):
     "--reason", "error"].
 
     The task ends with the process, whose output goes to the task's log. An exit code other than 0 raises LedgerError.
-    Wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's
-    root. The task then returns the table's place.
+    Wrong arguments raise InvalidParameterValue. If `output_table` is relative, it begins at the folder that holds the
+    ledger's root, and the task returns its place.
 
     If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
     `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to
     the process (on Linux). If the process itself is killed, its claim stays held until the deadline. A retry before the
-    deadline gets the claim back and continues. If no try follows, the operator gives the claim back.
+    deadline continues with the claim. If no try follows, the operator gives the claim back.
 
     With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After
     a retry two workers hold one claim, until one of them acknowledges it and the other finds it lost.
@@ -288,12 +285,11 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back. The task ends when the process has ended."""
+        """End the process, which gives its claim back."""
         if self._process is not None:
             self._process.terminate(self.grace)
 
     def _give_back(self) -> None:
-        """Give back the messages that the ended process still holds, if there are any."""
         try:
             released = give_back(self.opened_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)

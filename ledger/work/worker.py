@@ -19,7 +19,7 @@ from ledger.work.isolation import Evidence
 from ledger.work.tasks import Work
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages, in seconds (until="once": not at all).
+#: In seconds.
 WAIT = 2.0
 
 
@@ -60,5 +60,4 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Work on a claim and acknowledge it; see `ClaimWork.run`."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()
