@@ -77,7 +77,6 @@ class Announcements:
 
 
 def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str, Any]:
-    """Return the content of an event and of an XCom."""
     return {
         "ledger_conn_id": ledger_conn_id,
         "ledger_queue": ledger_queue,

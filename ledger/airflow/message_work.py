@@ -23,7 +23,6 @@ MOST_SAID = 10
 
 
 def keeps_never(claim: Claim, error: BaseException) -> bool:
-    """Return False: the claim is released."""
     return False
 
 

@@ -43,7 +43,6 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a number of seconds above 0. Raise InvalidParameterValue for other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
     return value

@@ -85,7 +85,6 @@ def _claim(claim: OldestClaim) -> FindingFields:
 
 
 def in_bytes(count: float) -> str:
-    """Return a number of bytes as text, in the largest unit that gives at least 1."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -93,7 +92,6 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Return a number of seconds as text, in the largest unit that gives at least 2."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -105,7 +103,7 @@ DAY = 86_400
 MANY_COMMITS = 2_000
 MOST_NAMED = 5
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
-#: The calls that fail, at least, if the engine refuses a table.
+#: Calls that fail if the engine refuses a table.
 WHAT_FAILS = {
     "queues": "calls fail that make, change or delete queues, and upkeep when messages expire",
     "messages": "sends fail",
@@ -122,7 +120,7 @@ def diagnose(
 ) -> int:
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
-    With `fetch` first fetch Delta's jars, and for a root on S3 also those of S3. With `deep` also read each data file.
+    With `fetch` first fetch Delta's jars, also those of S3 for a root there. With `deep` also read each data file.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -154,7 +152,7 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Yield the findings one by one. Put the health of the ledger's tables into `facts`."""
+    """Put the health of the ledger's tables into `facts`."""
     ledger_exists = denied = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
@@ -321,7 +319,6 @@ def _dead_letters(lost: Mapping[str, str]) -> Finding:
 
 
 def _paths(health: Health) -> Finding:
-    """Return a finding about how verbs commit: small changes directly, or by an engine's statements."""
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges
@@ -359,7 +356,6 @@ def _damage(health: Health) -> Iterator[Finding]:
 
 
 def versions_of_engines() -> dict[str, str]:
-    """Return the versions of the package and of its installed engines, by name."""
     from importlib import metadata
 
     import ledger

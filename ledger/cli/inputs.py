@@ -61,7 +61,7 @@ class Malformed(NamedTuple):
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: `given`, else text for stdin, else the format that its place or name shows."""
+    """Return the given format, or the one that the input's place or name shows."""
     if given is not None:
         return given
     if source == "-":
@@ -98,9 +98,7 @@ def read(
 ) -> InputContent:
     """Read a whole input for a queue with these `attributes`. After each row, call `on_row` with the number of rows.
 
-    Raises:
-        click.ClickException: The input cannot be read, or CSV or JSON lacks the column that `body` names.
-        InvalidParameterValue: Columns cannot be sent, or a table lacks the column that `body` names.
+    Raise click.ClickException if the input cannot be read, and InvalidParameterValue for wrong columns.
     """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
@@ -134,7 +132,6 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """Return a remark that an input has no rows, unless malformed lines are printed."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
@@ -200,7 +197,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of an array. The first error of syntax is the last item."""
+    """The first error of syntax is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -315,10 +312,7 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 
 
 def _cell(name: str, cell: str) -> Any:
-    """Return a cell of CSV as the value of its column; an empty cell of a column in `SQS` as None.
-
-    Raises ValueError for attributes that are not JSON.
-    """
+    """Return a cell of CSV as the value of its column. Raise ValueError for attributes that are not JSON."""
     if name not in SQS or not cell:
         return cell if name not in SQS else None
     if name == "delay_seconds":
@@ -372,7 +366,7 @@ def _delta(source: str) -> Any:
 
 
 def _parquet(source: str) -> Any:
-    """Return the rows of a Parquet file or a folder of such files. Each folder named COLUMN=VALUE gives a column."""
+    """Each folder named COLUMN=VALUE gives a column."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 

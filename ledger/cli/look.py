@@ -139,7 +139,7 @@ def _receipts_of(
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return a message's queue and receipt as of a version (None: now); None if it did not exist then."""
+    """Return a message's queue and receipt as of a version (None: now), if it existed then."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -195,7 +195,7 @@ def sql(
 
 
 def _cut_to_microseconds(table: pa.Table) -> pa.Table:
-    """Cut columns of nanoseconds to microseconds: Python's instants have no nanoseconds."""
+    """Python's instants have no nanoseconds."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -206,7 +206,7 @@ def _cut_to_microseconds(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows. An instant or a duration that Python cannot hold becomes a text."""
+    """An instant or a duration that Python cannot hold becomes a text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -330,7 +330,7 @@ def _explained(
 
 #: In seconds.
 WINDOW = 60
-#: The most commits of each table that the first look reads.
+#: Of each table, at the first look.
 MOST_COMMITS = 500
 TABLES = ("visibility", "messages")
 _CLEAR = "\x1b[H\x1b[2J"
@@ -419,7 +419,7 @@ class Rates:
         self._since = 0
 
     def now(self) -> dict[str, float]:
-        """Return the verbs a second of each queue, by its id."""
+        """Return the verbs a second by the queue's id."""
         now = self._clock()
         for table in TABLES:
             self._follow(table)

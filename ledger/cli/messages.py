@@ -342,7 +342,6 @@ def _receipt_on_stdin() -> str | None:
 
 
 def _receipt_field(line: str, number: int, name: str) -> str | None:
-    """Return the line itself, or the field `name` of a line of `ledger receive --json`."""
     if not line.startswith("{"):
         return line
     try:

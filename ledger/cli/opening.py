@@ -78,7 +78,6 @@ def require_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the options name. With `create`, make the ledger if there is none."""
     place = require_root(root)
     with _fast_imports():
         from ledger.ledger import Ledger
@@ -103,8 +102,6 @@ def _fast_imports() -> Iterator[None]:
 
 
 class _NoPandas:
-    """A finder of modules that hides pandas from imports."""
-
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":

@@ -128,7 +128,6 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 
 
 def _require_folder(name: str, path: str) -> None:
-    """Raise click.UsageError for `-`, which means a stream."""
     if path == "-":
         raise click.UsageError(
             f"{name} must be a folder, and - means a stream. For a folder with the name -, write ./-."
@@ -324,7 +323,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """Return the number of queues, messages and messages in flight; None if the ledger cannot be read."""
+    """Return the number of queues, messages and messages in flight, if the ledger can be read."""
     from ledger.errors import LedgerError
 
     try:

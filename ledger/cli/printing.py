@@ -33,7 +33,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV with a header. Instants, bytes and nested values are as in JSON."""
+    """Instants, bytes and nested values are as in JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -132,12 +132,11 @@ def _plain(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
-    """Return an instant in UTC; one without a time zone unchanged."""
     return value if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
 class ProgressLine:
-    """The progress of a command: a line on stderr, if stderr is a terminal."""
+    """A line on stderr, if stderr is a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every

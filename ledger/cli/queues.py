@@ -52,7 +52,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     return int(bool(wrong))
 
 
-#: Names of fields of `results.Counts`.
+#: Fields of `results.Counts`.
 STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 

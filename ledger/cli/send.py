@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: The most refused rows, and the most lines that cannot be read, that are printed without --json.
+#: The most refused rows, and the most unreadable lines, that are printed without --json.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -165,7 +165,6 @@ def _malformed(content: InputContent) -> list[dict[str, Any]]:
 
 
 def _print_lines(lines: Iterable[tuple[int, str]]) -> None:
-    """Print the problems of the first lines to stderr, and how many more there are."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)

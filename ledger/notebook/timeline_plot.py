@@ -63,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims, in UTC. Their seconds count from the instant `start`."""
+    """The seconds of levels and claims count from the instant `start`."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -102,7 +102,7 @@ def _figure(
 
 
 def _in_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
-    """Return the same claim with matplotlib's instants, in days. `zero` is the instant of second 0."""
+    """`zero` is matplotlib's instant of second 0, in days."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
@@ -129,7 +129,6 @@ def _draw_legend(axes: Any) -> None:
 
 
 def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
-    """Draw the number of messages in each state, as areas."""
     times = [moment.at for moment in moments] + [end]
     stored, in_flight, deleted = ([*values, values[-1]] for values in zip(*(moment[1:] for moment in moments)))
     axes.stackplot(

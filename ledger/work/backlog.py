@@ -1,10 +1,9 @@
 """The messages of a consumer that wait for its handler's threads, or tasks of an event loop.
 
-On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done
-(failed, retried later, rejected), all later messages of its group in the same claim are given back, read or not. In
-this module the groups of such messages are the given-back groups.
+On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done,
+all later messages of its group in the same claim are given back, read or not: the group is a given-back group.
 
-A message whose group's limit allows no call yet is put aside (`AsideMessages`).
+A message whose group's limit allows no call yet is put aside.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ class AsideMessages:
             return self._of_group[group]
 
     def forget(self, message: Message) -> None:
-        """Forget when a message was first put aside."""
         with self._lock:
             self._since.pop(message.message_id, None)
 
@@ -93,7 +91,7 @@ class HandlerCall:
 class Backlog:
     """Messages that wait for a handler. Thread-safe.
 
-    For an event loop, the backlog calls `wake` when it may have messages or was closed.
+    An event loop sets `wake`, which is called when there may be messages, and at the close.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -219,7 +217,7 @@ class Backlog:
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The group waited for the removed message: its other messages are ready.
+                # The group waited for the removed message.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)

@@ -1,7 +1,7 @@
 """The receives of a worker or a consumer.
 
-Here a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id, each receive
-has an id made of it and numbers (`rules.attempts.claim_id`), by which a retry finds the claims of a failed run.
+Here a worker is a worker of `Queue.work`, or one process of a consumer. Each receive has an id made of the caller's
+attempt id and numbers (`rules.attempts.claim_id`), by which a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
 class ClaimSource:
-    """The claims of one worker on one queue, each with the visibility timeout `timeout`, in seconds.
-
-    Raises:
-        InvalidParameterValue: The visibility timeout is 0: others could receive the messages at once.
-    """
+    """The claims of one worker on one queue, each with the visibility timeout `timeout`, in seconds."""
 
     def __init__(
         self,

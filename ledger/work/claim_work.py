@@ -49,15 +49,13 @@ MOST_LOGGED = 20
 
 
 class ClaimWork:
-    """Works on one claim, and gives back what is still held of it if the work fails."""
-
     def __init__(self, access: Access, work: Work, claim: Claim, evidence: Evidence | None = None) -> None:
         assert claim.grant is not None
         self._evidence = evidence or Evidence()
         self._access, self._work, self._claim, self._grant = access, work, claim, claim.grant
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
-        #: Ids of messages that are in the table of failures.
+        #: The ids that are in the table of failures.
         self._recorded: set[str] = set()
         self._check: Callable[[], None] = claim.check
 
@@ -184,7 +182,6 @@ class ClaimWork:
 
         Args:
             left: the messages of `grant` that failed (GRANTED_RUNS).
-            reasons: why they failed, by message.
 
         Returns:
             How many messages are released, how many are parked, and the actions that do both.
@@ -271,7 +268,7 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # The message may have exhausted the memory. No other error that ends the work is a message's fault.
+        # A message may have exhausted the memory. Other errors that end the work are no message's fault.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -279,7 +276,7 @@ class ClaimWork:
             line = f"gives back {messages:,} messages: {reason}"
         except Exception as error:
             line = f"could not give the claim back, it runs out by {self._claim.deadline}: {error}"
-        # The report function itself may have failed.
+        # The report function may be what failed.
         with contextlib.suppress(Exception):
             self._say(line)
 
@@ -288,7 +285,6 @@ class ClaimWork:
         return self._work
 
     def check(self) -> None:
-        """Raise LeaseLost if the claim is no longer held."""
         self._check()
 
 
@@ -312,8 +308,6 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides which messages of a computed part are acknowledged, released or parked."""
-
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
         self.released = self.parked = 0

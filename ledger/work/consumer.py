@@ -32,21 +32,16 @@ from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: In seconds, after an empty receive: how long the next waits if no claim is in hand, and otherwise how much later it
-#: comes.
+#: After an empty receive, the next one waits this long or, with a claim in hand, comes this much later.
 WAIT_SECONDS = 0.5
 LOOK_SECONDS = 0.05
 READ_AT_ONCE = 2_000
-#: Why messages are given back: after a drain, and (as a prefix) after an error.
+#: Why messages are given back. FAILED is a prefix.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
 
 class Consumer:
-    """Consumes one queue in this process.
-
-    Raises:
-        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: The arguments ask for something that cannot be done.
-    """
+    """Consumes one queue in this process."""
 
     def __init__(self, access: Access, options: Consumption) -> None:
         record = access.record()
@@ -176,13 +171,12 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
-        """Return whether to read although memory is full, because no outcome would ever come that can be settled."""
+        """Return whether to read although memory is full, because otherwise no outcome could be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _must_settle_now(self) -> bool:
-        """Return whether the pending rows cost `flush_cost`, or memory is full and no message waits."""
         options = self._options
         if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
@@ -233,7 +227,7 @@ class Consumer:
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
-        """Settle each claim that is due, and forget lost claims. Return whether a claim was due."""
+        """Settle each claim that is due, and forget lost claims. Return whether one was due."""
         settled, is_full = False, self._must_settle_now()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
@@ -312,8 +306,8 @@ class Consumer:
     def _write_what_is_done(self, error: BaseException) -> None:
         """Settle what succeeded before `error`, except after OutputNotWritten.
 
-        The caller raises `error`, so errors of settlements are ignored. After such an error, except LeaseLost, no
-        further claim is settled.
+        The caller raises `error`, so errors of settlements are ignored. Only after LeaseLost the next claim is settled,
+        too.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()

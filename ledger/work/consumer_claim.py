@@ -69,7 +69,7 @@ class ClaimInHand:
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
         self.pending_cost = 0.0
-        #: Whether the user was warned that the rows have no cost.
+        #: Whether the user was warned.
         self._is_cost_missing = False
         #: The bytes of all bodies read so far, and of those not settled yet.
         self.bytes_read = self.bytes_held = 0
@@ -114,12 +114,7 @@ class ClaimInHand:
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Return whether it is time to settle the pending outcomes, except the `withheld`.
-
-        Args:
-            withheld: Failures that may be the handler's fault (see `handler_evidence`).
-            is_full: Whether the pending rows of all claims cost `flush_cost`, or memory is full.
-        """
+        """Return whether it is time to settle the pending outcomes, except the `withheld` failures."""
         if self.pending_since is None or not self.pending:
             return False
         ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
@@ -131,8 +126,7 @@ class ClaimInHand:
 
         Raises:
             EverythingFails: The output table refuses everything alike.
-            LeaseLost: Rows were not written: others hold or ended their messages, or another holder of the same receipt
-                wrote them first. Earlier commits of the settlement stay.
+            LeaseLost: Rows were not written, because their messages were lost. Earlier commits of the settlement stay.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -147,10 +141,7 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back, uncounted, all messages that are still held, and end the heartbeat. Return how many.
-
-        A LedgerError of the store is logged.
-        """
+        """Give back, uncounted, all messages that are still held, and end the heartbeat. Return how many."""
         try:
             if self.is_over:
                 return 0
@@ -188,7 +179,7 @@ class ClaimInHand:
         self._options.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._options, some, types))
         if refused:
-            # Compare rows with the table's columns first, which writes nothing.
+            # The table has no columns for these rows. Try to write all other rows together.
             culprits = {one.message.message_id for one in refused}
             done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
@@ -236,8 +227,7 @@ class ClaimInHand:
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
         """Write the rows of `done`, acknowledge these messages, and give back the `others`, all together.
 
-        Args:
-            mark: The first mark (see `visibility.change`) that is free in this settlement.
+        `mark` is the first mark (see `visibility.change`) that is free in this settlement.
         """
         if not done and not others:
             return Consumed()
@@ -262,10 +252,7 @@ class ClaimInHand:
         return retry_lost_races(partial(write, asked=columns_asked_by(options)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
-        """Move the messages that no retry can help to the dead-letter queue, in one commit.
-
-        Messages that others hold or ended do not move, and count as lost. If the queue has no dead-letter queue but
-        itself, nothing moves.
+        """Move the messages that no retry can help to the dead-letter queue, in one commit. Lost messages do not move.
 
         Returns:
             The counts, the messages left to give back, and the next free mark.
@@ -287,7 +274,7 @@ class ClaimInHand:
         return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
-        """Acknowledge and give back in one commit. Return how many were deleted, and how many given back."""
+        """Acknowledge and give back in one commit. Return the numbers of deleted and of given-back messages."""
         if done.num_rows:
             actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
             self._access.store.require_messages(record, self._grant, done)
@@ -444,11 +431,7 @@ class FirstRows:
         self.are_awaited = options.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
-        """Compare the rows of some messages with the table's columns.
-
-        Raises:
-            OutputNotWritten: No rows have fitted, and those of LEAST_WITNESSES new messages do not fit.
-        """
+        """Raise OutputNotWritten once the rows of LEAST_WITNESSES new messages do not fit, and none has fitted."""
         for one in handled:
             if not self.are_awaited or not one.rows:
                 continue

@@ -33,13 +33,11 @@ from ledger.work.claim_source import STORED
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
-#: The parent checks this often whether it was told to end.
 LOOK_SECONDS = 0.1
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 
 def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
-    """Consume a queue in this process or in several, and show the progress."""
     counts = access.store.counts(access.record(), access.clock).by_status
     meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), options.say, show=bar)
     options = replace(options, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
@@ -67,12 +65,7 @@ def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | Non
 
 
 class ConsumerProcesses:
-    """The children of one `Queue.consume`.
-
-    Raises:
-        InvalidParameterValue: Another process cannot import the handler, or cannot open the ledger.
-        Exception: What `Consumer` raises.
-    """
+    """The children of one `Queue.consume`."""
 
     def __init__(self, access: Access, options: Consumption) -> None:
         require_importable(options.handler)
@@ -83,7 +76,7 @@ class ConsumerProcesses:
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
-        #: How many children were killed or failed, and how many SIGTERM to them alone ended.
+        #: Children that were killed or failed, and children that SIGTERM to them alone ended.
         self._killed = self._ended = 0
         self._has_sent_end = False
 
@@ -93,7 +86,7 @@ class ConsumerProcesses:
         Raises:
             Exception: The first exception that a child reported. The other children have drained.
             LedgerError: Each child was killed, or ended with an error that it did not report.
-            SystemExit, KeyboardInterrupt: A signal told this process to end, and the children have ended.
+            SystemExit, KeyboardInterrupt: A signal told this process to end.
         """
         with draining() as drain:
             try:
@@ -141,7 +134,7 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
-        # The start of multiprocessing's resource tracker would end the block of interrupts.
+        # The start of the resource tracker would unblock interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -247,7 +240,7 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
     lock = threading.Lock()
 
     def tell(what: tuple[Any, ...]) -> None:
-        # The listening thread notices that the parent has ended.
+        # The listening thread notices the end of the parent.
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 

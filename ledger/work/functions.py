@@ -184,8 +184,7 @@ def _refusing() -> Callable[[str], NoReturn]:
 def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
-    The check takes a value and its path (the column, and the steps from there). It returns the value as Spark takes it,
-    or calls `refuse`.
+    The check takes a value and its path in the row. It returns the value as Spark takes it, or calls `refuse`.
     """
     import array
     import contextlib
@@ -428,7 +427,7 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
-    """Annotate the function as pandas_udf expects it: any number of Series in, a DataFrame out."""
+    """Annotate the function as pandas_udf expects it."""
     import inspect
 
     import pandas as pd

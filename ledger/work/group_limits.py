@@ -1,6 +1,6 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-RetryLater closes a group until an instant: until then the process begins no call for messages of the group.
+RetryLater can close a group until an instant: until then the process begins no call for messages of the group.
 
 A limit holds for all processes of a machine that share the folder of its state. Here a message's turn is the instant at
 which its group's rate allows the message.
@@ -13,7 +13,7 @@ which its group's rate allows the message.
 
 A refused message whose turn or slot is expected within PATIENCE_SECONDS is put aside: the message stays held, in
 memory. Any other refused message is given back, and hidden for LONGEST_SECONDS at most. `booked`, the second instant,
-is the latest turn until which a message was hidden. So each further message is hidden for longer.
+is the latest turn until which a message was hidden.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ClosedGroups:
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._until: dict[str, int] = {}
-        #: Called with a group and an instant (milliseconds) when a handler of this process closes the group.
+        #: Called with a group and an instant (milliseconds) when a handler closes the group.
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
@@ -75,8 +75,7 @@ class ClosedGroups:
 
 #: After a pause, a group gets at most the messages of this time at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds: how soon a turn must come for a message to be put aside, and the shortest time between two looks for a
-#: slot.
+#: How soon a turn must come for a message to be put aside, and the shortest time between two looks for a slot.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: The longest time that a limit hides a message.
 LONGEST_SECONDS = 60.0
@@ -137,12 +136,7 @@ def require_limits(limits: object) -> dict[str | None, GroupLimit]:
 
 
 class GroupLimits:
-    """The limits of groups, as one process applies them. Thread-safe.
-
-    Args:
-        limits: As `require_limits` returns them.
-        folder: An existing folder, which all processes of the limits share.
-    """
+    """The limits of groups, as one process applies them. Thread-safe."""
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
         self._limits, self._folder, self._clock = limits, Path(folder), clock
@@ -192,7 +186,7 @@ class GroupLimits:
             return 0
 
     def book_instant(self, group: str, rate: float) -> RetryLater:
-        """Book the turn after the latest one, at most LONGEST_SECONDS away, and hide a message until then."""
+        """Book the next turn, at most LONGEST_SECONDS away. Return how to give back a message until then."""
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
             latest = now + LONGEST_SECONDS * MILLISECONDS
@@ -224,14 +218,14 @@ class CallPermits:
         """Return what happens to a message that may not be handled now; None if it may.
 
         Args:
-            waited: The seconds since the message was first put aside; 0: never.
+            waited: The seconds since the message was first put aside.
             before: How many messages of its group are put aside, and go first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # Another message may take the turn of a message that was put aside.
+        # Another message may have taken its turn.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)

@@ -55,15 +55,14 @@ class Handled:
     rows: Sequence[dict[str, Any]] = ()
     error: RowError | None = None
     raised: BaseException | None = None
-    #: If the verdict is REFUSED: the handler's answer, as a text.
+    #: The handler's answer, if it was refused.
     answer: str | None = None
 
 
 class CallSteps:
     """The messages of one HandlerCall, for which the handler may be called several times.
 
-    `answered` and `raised` note what the handler did with the argument that `next` returned last. `end` gives back the
-    slots of groups.
+    `answered` and `raised` note what the handler did with the argument that `next` returned last.
     """
 
     def __init__(
@@ -232,10 +231,7 @@ class Handlers:
             thread.start()
 
     def abandon(self) -> None:
-        """Close the backlog and cancel the tasks of the loop, without waiting.
-
-        A thread that is in a call of the handler still finishes its HandlerCall.
-        """
+        """Close the backlog and cancel the tasks of the loop, without waiting for calls of the handler."""
         self._is_abandoned = True
         self._backlog.close()
         loop = self._loop

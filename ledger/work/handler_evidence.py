@@ -1,8 +1,8 @@
 """The evidence for bad messages or a broken handler, outcome by outcome.
 
 A failure is an outcome with an error: the handler raised, or its answer cannot be written. Failures are alike if their
-errors are (`RowError.is_like`). Other outcomes, such as RetryLater, count neither as failures nor as successes. The
-bound of a claim is LEAST_WITNESSES + log2(its messages), rounded up.
+errors are (`RowError.is_like`). Outcomes such as RetryLater are neither failures nor successes. The bound of a claim is
+LEAST_WITNESSES + log2(its messages), rounded up.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after as
    many such failures in a row, all alike, as the bound of the last failure's claim. The row goes across claims, and
@@ -12,9 +12,9 @@ bound of a claim is LEAST_WITNESSES + log2(its messages), rounded up.
    beyond their number, as many further messages as the bound fail alike. This rule does not decide while messages of
    claims in hand are unread. A success in the claim, or another error, acquits the handler: rule 2 no longer applies to
    the claim.
-3. When each message in hand has an outcome, the claims are judged together. The handler is broken after LEAST_WITNESSES
-   failures alike in a row, if no message has succeeded since the consumer began. (After a success, a few bad messages
-   may be all that is left of the queue.)
+3. When each message in hand has an outcome, the handler is broken after LEAST_WITNESSES failures alike in a row, of any
+   claims, if no message has succeeded since the consumer began. (After a success, a few bad messages may be all that is
+   left of the queue.)
 
 In rules 2 and 3 only witnesses count: messages that were received for the first time.
 
@@ -49,8 +49,6 @@ class _ClaimEvidence:
 
 
 class HandlerEvidence:
-    """The outcomes of a consumer that show whether its handler is broken. Thread-safe."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of: dict[Any, _ClaimEvidence] = {}
@@ -104,7 +102,7 @@ class HandlerEvidence:
             return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Apply rule 3. Return a failure if the handler is broken, else None."""
+        """Apply rule 3. Return a failure if the handler is broken."""
         with self._lock:
             row = self._in_a_row
             is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded

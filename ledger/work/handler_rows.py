@@ -42,7 +42,7 @@ def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
 
 
 def has_cost(row: Mapping[str, Any], column: str) -> bool:
-    """Return whether a row has, in a column, a finite number that a float holds."""
+    """Return whether a column has a finite number that a float holds."""
     cost = row.get(column)
     try:
         return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
@@ -51,11 +51,7 @@ def has_cost(row: Mapping[str, Any], column: str) -> bool:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
-    """Return rows as a table with the columns of `types` that at least one row has.
-
-    Raises:
-        TypeError: A value does not fit its column, which the error names.
-    """
+    """Return rows as a table with the columns of `types` that at least one row has. Errors name the column."""
     names = {name for row in rows for name in row}
     columns = {}
     for field in types:
@@ -107,7 +103,6 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
 
 
 def _find_bad_name(value: Any) -> str | None:
-    """Return a name, at any depth, that is blank or has half a character."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and (not name.strip() or escaped(name) != name):

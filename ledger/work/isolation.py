@@ -47,7 +47,7 @@ class EverythingFails(Exception):
 
 
 class Evidence:
-    """The failures of several small claims of one worker, which together can show that everything fails."""
+    """The failures of several small claims, which together can show that everything fails."""
 
     def __init__(self) -> None:
         self._failed: list[RowError] = []
@@ -69,15 +69,12 @@ class Evidence:
 
 
 class Isolation:
-    """The search for the culprits of one claim.
-
-    `attempt` tries a part of the claim, and raises if the part has a culprit.
-    """
+    """The search for the culprits of one claim. `attempt` raises for a part with a culprit."""
 
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
         self.culprits: list[Culprit] = []
-        #: Messages that are not tried again: culprits, and a witness that succeeded.
+        #: Not tried again: culprits, and a witness that succeeded.
         self._alone = grant.runs.slice(0, 0)
         self._any_succeeded = self._judged = False
 
@@ -150,5 +147,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Return some of the places, at random: a fixed choice might draw only culprits, again and again."""
+    """A fixed choice might draw only culprits, again and again."""
     return random.sample(places, min(most, len(places)))

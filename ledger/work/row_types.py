@@ -19,13 +19,9 @@ Row = Mapping[str, Any]
 
 
 def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
-    """Return the columns of the rows of many messages, and why the rows of some messages are refused.
+    """Return the columns of the rows of many messages, and the errors of refused rows by their place in `answers`.
 
-    Args:
-        answers: the rows of each message.
-
-    Returns:
-        The columns, in the order in which rows first have them, and the errors by the message's place in `answers`.
+    The columns are in the order in which rows first have them.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()

@@ -169,7 +169,6 @@ def _is_async(handler: Any) -> bool:
 
 
 def _called(handler: Any) -> Any:
-    """Return the function that a call runs."""
     return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
 
 
