@@ -32,7 +32,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """Raise InvalidParameterValue unless `claim` has all fields of a description by `told`. Return `claim`."""
+    """Return a description by `told`. Raise InvalidParameterValue if a field is missing."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -42,8 +42,7 @@ def require_told(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Return whether the messages of a claim that holds none were deleted, judged by the description's `message_id`.
 
-    If neither the queue nor its dead-letter queue has the message, upkeep has most likely removed it after its
-    deletion.
+    A message that is in neither queue, this one or its dead-letter queue, was most likely removed by upkeep.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED
@@ -64,7 +63,7 @@ def attempt_of(attempt_id: str, number: int) -> str:
 
 
 def give_back(queue: Queue, attempt_id: str) -> int:
-    """Release what the claims of an attempt still hold after its process died. Return the number of messages."""
+    """Release what the claims of an attempt still hold. Return the number of messages."""
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
     leases = access.store.leases(access.record(), access.clock)
     own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]

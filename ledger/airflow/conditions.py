@@ -48,10 +48,8 @@ class Announcements:
     While the condition holds, announced work is announced again when
 
     - a look since the announcement found that the condition did not hold;
-    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ: somebody has received or
-      settled messages since the announcement;
-    - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
-      failed to start.
+    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ;
+    - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
 
     Upkeep that removes messages changes the same numbers. So there may be an event too many, but none is missed.
     """

@@ -26,7 +26,7 @@ EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 @dataclass(frozen=True)
 class Place:
-    """The ledger of a connection: its root, the options for its storage, and the path of its settings."""
+    """The ledger of a connection."""
 
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -43,8 +43,8 @@ class Place:
     def output(self, table: object) -> str:
         """Return the place of an output table.
 
-        A relative path begins at the parent folder of the ledger's root, because Airflow chooses the folder in which a
-        task runs. Other places are returned unchanged.
+        A relative path begins at the parent folder of the ledger's root: Airflow chooses the folder in which a task
+        runs. Other places are returned unchanged.
 
         Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
         path.
@@ -75,12 +75,7 @@ class Place:
 
 
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
-    """Return the Place of the ledger that a connection's host and extra name.
-
-    Raises:
-        InvalidParameterValue: The host is missing, the extra or its storage_options is not a JSON object, or the extra
-            has an unknown field or wrong settings.
-    """
+    """Return the Place that a connection names. Raise InvalidParameterValue if its host or extra is wrong."""
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
     extra_fields = _object(connection_id, "extra", extra)
@@ -94,9 +89,8 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
 
 
 def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
-    """Return the fields of a mapping or of the text of a JSON object, without fields that are null.
-
-    Errors do not show the value, which may contain secrets.
+    """Return the fields of a mapping or of a JSON object, without null. Errors do not show the value, which may be
+    secret.
     """
     try:
         parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}

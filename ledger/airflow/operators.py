@@ -221,8 +221,8 @@ class LedgerSensor(BaseSensorOperator):
 
     The sensor looks every `poke_interval` seconds. With `deferrable` (default: Airflow's setting
     operators.default_deferrable) only the first look is in a worker, and then the triggerer looks. Returns
-    ledger_conn_id, ledger_queue, visible and age_of_oldest. Raises QueueDoesNotExist, and what opening the ledger
-    raises.
+    ledger_conn_id, ledger_queue, visible and age_of_oldest. Raises InvalidParameterValue, QueueDoesNotExist, and what
+    opening the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")

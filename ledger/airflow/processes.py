@@ -39,8 +39,8 @@ class TaskProcess:
     def wait(self, grace: float) -> int:
         """Wait until the command ends. Return its exit code, negative for a signal.
 
-        Then ask its remaining children to end, and kill them after `grace` seconds: a killed spark-submit leaves its
-        driver, which gives its claim back.
+        Then end its remaining children, and kill them after `grace` seconds: a killed spark-submit leaves its driver,
+        which gives its claim back.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FindingFields = tuple[str, str, str, str]
 #: Warn below this many free bytes, or with room for fewer days of writing.
 LOW_BYTES, LOW_DAYS = 1_000_000_000, 2
-#: A heartbeat also extends the claim of a worker that hangs.
+#: Warn about a claim held for so long: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
 #: Receipts that upkeep has not joined make receives slower (docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
@@ -152,7 +152,7 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Put the health of the ledger's tables into `facts`."""
+    """Yield all findings. Put the health of the ledger's tables into `facts`."""
     ledger_exists = denied = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")

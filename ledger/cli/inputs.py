@@ -1,7 +1,7 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
 A row becomes an entry: a message to send, with SQS's field names. The body is the value of the column `body`, or of the
-column that --body names. The columns of SQS set the other fields.
+column that --body names. The columns in the dictionary SQS set the other fields.
 
 If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
 WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
@@ -84,7 +84,7 @@ def format_of(source: str, given: str | None) -> str:
 class InputContent(NamedTuple):
     """The entries of an input with their lines, and the lines that cannot be read.
 
-    `bodies` is a remark for the user: that rows are sent whole, that columns are left out, or that there are no rows.
+    `bodies` is a remark for the user about the whole input.
     """
 
     entries: list[dict[str, Any]]
@@ -118,7 +118,7 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Return a remark that rows are sent whole, or which columns are left out; None if all columns are sent."""
+    """Return a remark that rows are sent whole, or which columns are left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
@@ -159,7 +159,7 @@ def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed
 
 
 def _opened(source: str, newline: str) -> IO[str]:
-    """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name their lines."""
+    """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name lines."""
     binary: Any = sys.stdin.buffer
     if source != "-":
         binary = gzip.GzipFile(source) if source.endswith(".gz") else io.FileIO(source)
@@ -197,7 +197,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """The first error of syntax is the last item."""
+    """Yield the elements of an array as rows. An error of syntax is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -366,7 +366,7 @@ def _delta(source: str) -> Any:
 
 
 def _parquet(source: str) -> Any:
-    """Each folder named COLUMN=VALUE gives a column."""
+    """Return the rows of Parquet files, with a column for each folder named COLUMN=VALUE."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 

@@ -195,7 +195,7 @@ def sql(
 
 
 def _cut_to_microseconds(table: pa.Table) -> pa.Table:
-    """Python's instants have no nanoseconds."""
+    """Cut the nanoseconds, which Python's instants do not have."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -206,7 +206,7 @@ def _cut_to_microseconds(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """An instant or a duration that Python cannot hold becomes a text."""
+    """Return a table's rows, with texts for instants and durations that Python cannot hold."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -330,7 +330,7 @@ def _explained(
 
 #: In seconds.
 WINDOW = 60
-#: Of each table, at the first look.
+#: The most commits of each table that the first look reads.
 MOST_COMMITS = 500
 TABLES = ("visibility", "messages")
 _CLEAR = "\x1b[H\x1b[2J"

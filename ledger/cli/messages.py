@@ -145,7 +145,7 @@ def _attribute(attribute: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, release the claim, whose receipt was not printed."""
+    """Return the messages of a claim. If they cannot be read, release the claim: its receipt was not printed."""
     try:
         return claim.messages()
     except LedgerError as error:

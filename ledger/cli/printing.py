@@ -33,7 +33,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Instants, bytes and nested values are as in JSON."""
+    """Print CSV with a header. Instants, bytes and nested values are as in JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -136,7 +136,7 @@ def _in_utc(value: datetime) -> datetime:
 
 
 class ProgressLine:
-    """A line on stderr, if stderr is a terminal."""
+    """A line on stderr that shows progress, if stderr is a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: How one message of an event changes the numbers of stored, in-flight and deleted messages.
+#: Changes in the numbers of stored, in-flight and deleted messages.
 _CHANGES_BY_EVENT = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -21,12 +21,12 @@ _CHANGES_BY_EVENT = {
 }
 
 
-#: Events by which a holder releases messages that stay hidden until a deadline.
+#: Releases of messages that stay hidden until a deadline.
 _HIDDEN = ("postponed", "parked")
 
 
 class Level(NamedTuple):
-    """How many messages were in each state from the instant `at` on (seconds since the start)."""
+    """The messages in each state from the instant `at` on (seconds since the start)."""
 
     at: float
     stored: int
@@ -40,7 +40,7 @@ class ClaimSpan:
 
     The claim ends once all of its messages are settled or hidden, or at its deadline if it ran out. Only a later
     receive of its messages shows that it ran out. `end` is None while no event shows the end. `taken_over` counts the
-    messages of earlier claims that had run out by the granting commit (for all claims of that commit together).
+    messages of expired claims that the granting commit took over, for all of its claims together.
     """
 
     owner: str
@@ -79,14 +79,11 @@ class Timeline:
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
-        """Return the counts after each event.
+        """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        No commit is made when a deadline passes. With `now`, all messages whose deadline has passed by then count as
-        stored again. Without `now`, only those count that somebody received again, and hidden ones whose deadline is
-        not after the last event.
-
-        Args:
-            sent: The instant (seconds) and the number of messages of each send.
+        No commit is made when a deadline passes. With `now`, all messages whose deadline has passed count as stored
+        again. Without `now`, only those count that somebody received again, and hidden ones whose deadline is not after
+        the last event.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -150,7 +147,7 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
 def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
     """Remove messages from `hold.left`, because an event gave them an outcome or another deadline.
 
-    Those with `first_deadline` go first, then held ones, then hidden ones, each by their deadlines.
+    Those with `first_deadline` go first, then held ones, then hidden ones, by their deadlines.
     """
     for deadline in sorted(hold.left, key=lambda one: (one != first_deadline, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])

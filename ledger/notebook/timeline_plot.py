@@ -63,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """The seconds of levels and claims count from the instant `start`."""
+    """Return a figure of levels and claims, whose seconds count from the instant `start`."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -102,7 +102,7 @@ def _figure(
 
 
 def _in_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
-    """`zero` is matplotlib's instant of second 0, in days."""
+    """Return the claim with matplotlib's instants, in days. `zero` is the instant of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)

@@ -107,7 +107,7 @@ class Backlog:
         #: On a FIFO queue `_asleep` has the other waiting messages of the groups that have a message in `aside`.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
-        #: By claim.
+        #: By claim, the given-back groups.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
         self.calls = 0
@@ -152,7 +152,7 @@ class Backlog:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call, or None. The caller calls `finish` after the call."""
+        """Return messages for the next call, if any are ready. The caller calls `finish` after the call."""
         with self._lock:
             return self._take()
 

@@ -1,7 +1,7 @@
 """The receives of a worker or a consumer.
 
-Here a worker is a worker of `Queue.work`, or one process of a consumer. Each receive has an id made of the caller's
-attempt id and numbers (`rules.attempts.claim_id`), by which a retry finds the claims of a failed run.
+Here a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id, each receive
+has an id made of it and numbers (`rules.attempts.claim_id`). By these ids a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.rules.state import Status
 
 #: A longer attempt id is shortened, to append the numbers of the process and of the claim.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
-#: The first numbers of a run that meets another live run of its attempt.
+#: A run that meets another live run of its attempt draws its next claim's number from these.
 APART = range(1_000_000, 1_000_000_000)
 #: Messages that may be received now (the first state), or after a delay or a lock.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
@@ -48,7 +48,7 @@ class ClaimSource:
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
         self._share = share
-        #: On a FIFO queue, the store's change token from just before the last receive.
+        #: `_before`: on a FIFO queue, the store's change token from just before the last receive.
         self._in_order = is_fifo(access.record().attributes)
         self._before: object = None
         self._parts_ways = False
@@ -111,10 +111,7 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages this worker takes over from earlier runs, by the numbers of process and claim.
-
-        The number of the process is None if the earlier run had only one.
-        """
+        """Return how many messages this worker takes over, by the numbers of process (None: the only one) and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = claim_of_process(attempt, lease.attempt_id)

@@ -304,10 +304,10 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Settle what succeeded before `error`, except after OutputNotWritten.
+        """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        The caller raises `error`, so errors of settlements are ignored. Only after LeaseLost the next claim is settled,
-        too.
+        The caller raises `error`, so errors of settlements are ignored. An error other than LeaseLost ends the
+        settling.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()

@@ -65,7 +65,7 @@ class ClaimInHand:
         self._access, self._options, self.claim, self._grant = access, options, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
-        #: Not settled yet.
+        #: Outcomes that are not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
         self.pending_cost = 0.0

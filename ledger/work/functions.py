@@ -57,17 +57,12 @@ def safely(function: Any) -> Any:
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
     """Return a function of a claim's DataFrame that calls `function` for each message, and catches its errors.
 
-    Args:
-        function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
-        schema: an Arrow schema, without message_id.
-
-    Returns:
-        The function of the DataFrame. Its rows have message_id, the columns of `schema`, and REASON: null, or why the
-        message failed.
+    `function` gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`, an Arrow
+    schema. The result has message_id, these columns, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: `function` is a UDF, or `schema` is no Arrow schema, or is empty. Or `schema` has
-            message_id, REASON, two columns of one name (whatever the capitals), or a type that Spark lacks.
+        InvalidParameterValue: `function` is a UDF. Or `schema` is no Arrow schema, is empty, or has message_id, REASON,
+            two columns of one name (whatever the capitals), or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -146,9 +141,9 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
 def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
-    Arrow and Spark convert values silently: in a list of whole numbers 1.5 becomes 1. The check raises TypeError, with
-    the column's name, for a value that would change, for an unknown column, and for an answer that is no dict, Row or
-    tuple of the schema's length. Shorter floats may round a double. A column that a dict or a Row lacks is null.
+    Arrow and Spark convert values silently: in a list of whole numbers 1.5 becomes 1. The check raises TypeError for a
+    value that would change, for an unknown column, and for an answer that is no dict, Row or tuple of the schema's
+    length. Shorter floats may round a double. A column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()

@@ -1,8 +1,7 @@
 """The evidence for bad messages or a broken handler, outcome by outcome.
 
 A failure is an outcome with an error: the handler raised, or its answer cannot be written. Failures are alike if their
-errors are (`RowError.is_like`). Outcomes such as RetryLater are neither failures nor successes. The bound of a claim is
-LEAST_WITNESSES + log2(its messages), rounded up.
+errors are (`RowError.is_like`). The bound of a claim is LEAST_WITNESSES + log2(its messages), rounded up.
 
 1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after as
    many such failures in a row, all alike, as the bound of the last failure's claim. The row goes across claims, and
@@ -10,11 +9,9 @@ LEAST_WITNESSES + log2(its messages), rounded up.
 2. Bad messages often follow each other, as in a sorted file. So after LEAST_WITNESSES failures of a claim, all alike,
    all waiting messages are shuffled. The messages that handlers then have prove nothing. The handler is broken if,
    beyond their number, as many further messages as the bound fail alike. This rule does not decide while messages of
-   claims in hand are unread. A success in the claim, or another error, acquits the handler: rule 2 no longer applies to
-   the claim.
-3. When each message in hand has an outcome, the handler is broken after LEAST_WITNESSES failures alike in a row, of any
-   claims, if no message has succeeded since the consumer began. (After a success, a few bad messages may be all that is
-   left of the queue.)
+   claims in hand are unread. A success in the claim, or another error, acquits the handler for this claim.
+3. When each message in hand has an outcome, the handler is broken after LEAST_WITNESSES failures alike in a row, if no
+   message has ever succeeded. (After a success, a few bad messages may be all that is left of the queue.)
 
 In rules 2 and 3 only witnesses count: messages that were received for the first time.
 

@@ -4,9 +4,9 @@ A culprit is a message that raises when it is tried alone. In a claim of n messa
 most log2(n) times, rounded up.
 
 If everything fails alike, no message is the cause, and EverythingFails is raised. Witnesses decide: messages that were
-received for the first time, because another message may come again for its own fault. If the first message tried alone
-has raised before any part succeeded, LEAST_WITNESSES + log2(n) witnesses, rounded up, are drawn and tried alone. If
-each raises alike (`RowError.is_like`), everything fails.
+received for the first time. (Another message may come again because it failed.) If the first message tried alone has
+raised before any part succeeded, LEAST_WITNESSES + log2(n) witnesses, rounded up, are drawn at random and tried alone.
+If each raises alike (`RowError.is_like`), everything fails.
 
 With fewer than LEAST_WITNESSES witnesses nothing is concluded. For an error of the surroundings (a missing module, no
 connection) every message is a witness, however few there are.
@@ -147,5 +147,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """A fixed choice might draw only culprits, again and again."""
+    """Return some of the places, at random: a fixed choice might draw only culprits."""
     return random.sample(places, min(most, len(places)))

@@ -35,7 +35,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
 
 
 def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
-    """Return the type of a column, and the errors of values that do not fit it, by the values' places."""
+    """Return the type of a column, and the errors of values by their places."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:
@@ -94,7 +94,7 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type to which Arrow promotes two types; None if there is none, or if only one is a type of texts."""
+    """Return the type to which Arrow promotes two types; None if there is none, or if only one is of texts."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
