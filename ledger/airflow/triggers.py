@@ -40,7 +40,6 @@ class LedgerTrigger(BaseTrigger):
         self.poll_interval = seconds("poll_interval", poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path, and the arguments that make this trigger again."""
         return f"{__name__}.LedgerTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -50,7 +49,6 @@ class LedgerTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, when there is work."""
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if self.condition.holds(counts):
                 yield TriggerEvent(event_of(self.ledger_conn_id, self.ledger_queue, counts))
@@ -88,7 +86,6 @@ class LedgerQueueTrigger(BaseEventTrigger):
         return Announcements(Condition(self.at_least, self.oldest_older_than), self.again_after)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path, and the arguments that make this trigger again."""
         return f"{__name__}.LedgerQueueTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -99,7 +96,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for new work, for ever. Only an Airflow that cannot acknowledge calls this method."""
+        """Yield events for ever. Only an Airflow that cannot acknowledge calls this method."""
         announcements = self.announcements()
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):
@@ -117,12 +114,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer that looks at the queue for all triggers with these arguments."""
         from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for each announcement."""
         async for event in shared_stream:
             yield TriggerEvent(event)

@@ -1,4 +1,4 @@
-"""Operators that work on messages: on a claim or on each message alone (both without Spark), or with Spark."""
+"""Operators that work on messages: on a claim or on each message alone, or with Spark."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ class LedgerWorkOperator(LedgerOperator):
     AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each
     beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
-    If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
-    others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
-    task that received the claim.
+    If the claim is finished when the task runs again, the task does nothing. If the claim ran out, was given back
+    or lost, the task fails for good. To run it again, clear also the task that received the claim.
 
     A relative `output_table` begins at the folder that holds the ledger's root. Returns the numbers of `claims`, of
     done `messages` and of `failed` ones, and the place of a relative `output_table`.
@@ -74,7 +73,6 @@ class LedgerWorkOperator(LedgerOperator):
         self._works, self._try_number = False, 1
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Work on the claim."""
         place = None if self.output_table is None else self.hook.place.output(self.output_table)
         anchored = place is not None and place != os.fspath(self.output_table or "")
         if anchored:
@@ -144,12 +142,13 @@ OWN = ("handler", "output", "attempt_id", "report", "bar")
 class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
-    `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
-    message for which the handler raises fails alone. If the handler raises for all messages alike, the task fails, and
-    these receives do not count. If a worker was killed, the retry first gets back what the worker still holds. SIGTERM
-    (on_kill) ends the task: finished messages are written, and all others are given back uncounted. A relative
-    `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by name, and
-    the `output_table`. Raises what `Queue.consume` raises.
+    `options` are further keyword arguments of `Queue.consume`. A message for which the handler raises fails alone. If
+    the handler raises for all messages alike, the task fails, and these receives do not count. If a worker was killed,
+    the retry first gets back what the worker still holds. SIGTERM (on_kill) ends the task: finished messages are
+    written, and all others are given back uncounted.
+
+    A relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by
+    name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -170,7 +169,6 @@ class LedgerConsumeOperator(LedgerOperator):
         self._works = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consume the queue. Return the counts and the output table."""
         output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
@@ -187,7 +185,6 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -209,11 +206,11 @@ class LedgerSparkWorkOperator(LedgerOperator):
 
     If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
     `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to
-    the process (on Linux). If the process itself is killed, its claim stays held until the deadline. A retry before the
-    deadline continues with the claim. If no try follows, the operator gives the claim back.
+    the process (on Linux). If the process itself is killed, its claim stays held: a retry before the deadline continues
+    with it. If no try follows, the operator gives the claim back.
 
     With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After
-    a retry two workers hold one claim, until one of them acknowledges it and the other finds it lost.
+    a retry two workers hold one claim, until one of them acknowledges it.
     """
 
     template_fields: Sequence[str] = (
@@ -249,7 +246,6 @@ class LedgerSparkWorkOperator(LedgerOperator):
         self._process: TaskProcess | None = None
 
     def execute(self, context: Context) -> dict[str, str] | None:
-        """Run the process to its end."""
         place = self.hook.place
         output = place.output(self.output_table)
         if output != self.output_table:
@@ -269,7 +265,6 @@ class LedgerSparkWorkOperator(LedgerOperator):
         return None if output == self.output_table else {"output_table": output}
 
     def command(self) -> list[str]:
-        """Return the command with all its arguments."""
         place = self.hook.place
         settings = ["--settings", place.settings] if place.settings else []
         work_options = ["--function", self.function, "--output", place.output(self.output_table)]
@@ -285,7 +280,6 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back."""
         if self._process is not None:
             self._process.terminate(self.grace)
 

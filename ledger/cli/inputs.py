@@ -1,10 +1,10 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
-A row becomes an entry: a message to send, with SQS's field names. The body is the value of the column `body`, or of the
-column that --body names. The columns in the dictionary SQS set the other fields.
+A row becomes an entry: a message to send, with SQS's field names. The columns in the dictionary SQS set fields. The
+body is the value of the column `body`, or of the column that --body names.
 
-If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
-WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
+If no row has a column `body`, the body is the whole row as JSON. Then only the columns in WITH_WHOLE_ROWS set fields,
+and only on a FIFO queue.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Malformed(NamedTuple):
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the given format, or the one that the input's place or name shows."""
     if given is not None:
         return given
     if source == "-":
@@ -110,7 +109,6 @@ def read(
             on_row(len(rows))
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
-    # `_table` renames the column of bodies to `body`.
     column, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, column, fifo=fifo))
     bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
@@ -141,7 +139,7 @@ def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[d
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # `arrow_rows.rows_of` has the same rule for a table that is passed to `Queue.send`.
+    # `arrow_rows.rows_of` has the same rule for tables.
     counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
@@ -247,7 +245,7 @@ def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Mal
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(value, ValueError):
-        # The line was parsed alone, so the error's line number is always 1.
+        # The line was parsed alone: the error's line number is always 1.
         why = f"{value.msg}: column {value.colno}" if isinstance(value, json.JSONDecodeError) else value
         return Malformed(number, f"is not JSON: {why}")
     if isinstance(value, str):
@@ -328,7 +326,7 @@ def _cell(name: str, cell: str) -> Any:
 def _table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table, with the body as `body`. First add the table's columns to `names`."""
+    """Yield the rows of a table, with the body as `body`. First add its columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows

@@ -102,7 +102,7 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 
 
 def _nothing(queue: Queue) -> str:
-    """Return a sentence for people: no message is visible, how many are hidden, and until when."""
+    """Return a sentence: no message is visible, how many are hidden, and until when."""
     from ledger.clock import instant
 
     store, record, clock = queue.access.store, queue.access.record(), queue.access.clock

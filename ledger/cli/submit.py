@@ -50,7 +50,7 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
 def _require_queue(arguments: tuple[str, ...]) -> None:
     """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
 
-    Leave other roots to the job: only Spark's configuration may have the keys of a URI's storage.
+    Leave a URI to the job: only Spark's configuration may have the keys of its storage.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger

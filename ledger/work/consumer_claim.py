@@ -71,7 +71,7 @@ class ClaimInHand:
         self.pending_cost = 0.0
         #: Whether the user was warned.
         self._is_cost_missing = False
-        #: The bytes of all bodies read so far, and of those not settled yet.
+        #: Bytes of bodies: of all read so far, and of those not settled yet.
         self.bytes_read = self.bytes_held = 0
         self.handled = 0
         self.settled = 0
@@ -366,7 +366,7 @@ def columns_asked_by(options: Consumption) -> ColumnsAsked:
 
 
 def require_fitting(access: Access, options: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten if rows do not fit the table's columns. Write nothing."""
+    """Raise OutputNotWritten if rows do not fit the table's columns."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(

@@ -1,9 +1,8 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
-Each child opens the ledger and runs a Consumer of its own. Through a pipe it reports its counts, its log lines, the
-groups that its handler closed, and the exception that ended it. The parent passes closed groups on to the other
-children. After a signal, or after a child has raised, the parent tells all children to end. If the parent has ended,
-its children drain.
+Each child opens the ledger and runs a Consumer. Through a pipe it reports its counts, its log lines, the groups that
+its handler closed, and the exception that ended it. The parent passes closed groups on to the other children. After a
+signal, or after a child has raised, the parent tells all children to end. If the parent has ended, its children drain.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class ConsumerProcesses:
             self._options,
             processes=1,
             share=Share(number, self._options.processes),
-            # Placeholders that can be pickled: `_consume` replaces them.
+            # Can be pickled; `_consume` replaces them.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,

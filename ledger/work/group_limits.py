@@ -178,7 +178,7 @@ class GroupLimits:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group, so `due` is bounded.
+            # A clock that was set back must not stop the group.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -245,7 +245,7 @@ class CallPermits:
 
 
 class _Instants:
-    """The two instants of a group's rate, in milliseconds: read on entry, and written on exit."""
+    """The instants `due` and `booked`, in milliseconds: read on entry, and written on exit."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

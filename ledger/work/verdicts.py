@@ -11,17 +11,16 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time, but no longer than its receipt may hold it. The receive
-    does not count toward the queue's maxReceiveCount, unless `counted` is true.
+    The message is given back, and hidden until the given time, but no longer than its receipt may hold it.
 
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.
-        until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
+        until: In place of `seconds`: a datetime with a time zone.
         group: True closes the message's own group, a text the group of that name: for `seconds` from the raise, or
             until `until`. The consumer begins no call for messages of a closed group, and gives them back uncounted,
             hidden until the group opens. The consumer's other processes do the same a moment later. Other consumers do
             not learn of it.
-        counted: Whether the receive counts.
+        counted: Whether the receive counts toward the queue's maxReceiveCount.
         reason: The reason that the view `receipts` shows for the message.
 
     Raises:
