@@ -42,7 +42,7 @@ def require_told(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Return whether the messages of a claim that holds none were deleted, judged by the description's `message_id`.
 
-    A message that is in neither queue, this one or its dead-letter queue, was most likely removed by upkeep.
+    If the message is neither in the queue nor in its dead-letter queue, upkeep has most likely removed it.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED

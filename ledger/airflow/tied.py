@@ -1,7 +1,7 @@
 """Starts a command that ends with its parent: `python -m ledger.airflow.tied PARENT COMMAND ARGUMENT...`.
 
-An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the kernel then sends SIGTERM to the
-command, which can give back its claim. On other systems the command continues.
+PARENT is the parent's process id. An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the
+kernel then sends SIGTERM to the command, which can give back its claim. On other systems the command continues.
 """
 
 from __future__ import annotations

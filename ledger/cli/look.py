@@ -415,7 +415,7 @@ class Rates:
         self._last: dict[str, int] = {}
         #: Time (ms), id of the queue, number of verbs.
         self._seen: list[tuple[int, str, int]] = []
-        #: The first look has read every commit since then (ms).
+        #: The first look has read every commit since this instant (ms).
         self._since = 0
 
     def now(self) -> dict[str, float]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
     from ledger.results import Copied
 
-#: They name queues or accounts of one ledger, so `ledger copy --create` leaves them out.
+#: Attributes that name queues or accounts of one ledger: `ledger copy --create` leaves them out.
 OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
 _attempt = click.option(
     "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."

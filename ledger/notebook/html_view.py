@@ -18,7 +18,6 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: In a table.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
 #: In characters.
 MOST_OF_AN_ERROR = 200

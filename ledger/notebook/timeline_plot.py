@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: Those whose first claim came last are shown.
+#: The owners whose first claim came last are shown.
 MOST_OWNERS = 30
 _DAY = 86_400
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 NAMES_MESSAGES = CARRIED[0]
 STAMP = ("receipt_id", "claim_version", "worker", "written_at")
-#: Bounds the memory that bodies take.
 MOST_READ = 1_000
 MOST_LOGGED = 20
 
@@ -194,7 +193,7 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # They are released, too: the next receive moves them to the dead-letter queue.
+                # Messages with the verdict `dead_letter` are released: the next receive moves them.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -208,7 +207,6 @@ class ClaimWork:
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
-        """Append failed messages to the table of failures, each once."""
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
             chunk = failed.part(first, MOST_READ)

@@ -1,8 +1,7 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
-The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. A claim is
-received when no more messages wait than the handlers work on at once, and fewer are unsettled than two new claims may
-have.
+The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. The next
+claim is received before the handlers run out of messages, unless twice a claim's messages are unsettled.
 """
 
 from __future__ import annotations
@@ -306,8 +305,7 @@ class Consumer:
     def _write_what_is_done(self, error: BaseException) -> None:
         """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        The caller raises `error`, so errors of settlements are ignored. An error other than LeaseLost ends the
-        settling.
+        The caller raises `error`, so errors of settlements are ignored. Any of them but LeaseLost ends the settling.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()

@@ -192,7 +192,7 @@ class ClaimInHand:
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
         """Attempt an action on messages that are done, in halves if it raises.
 
-        Return the messages for which it raises when they are tried alone. Raises EverythingFails.
+        Return the messages for which it raises when they are tried alone.
         """
         if not done:
             return []

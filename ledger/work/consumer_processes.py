@@ -64,8 +64,6 @@ def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | Non
 
 
 class ConsumerProcesses:
-    """The children of one `Queue.consume`."""
-
     def __init__(self, access: Access, options: Consumption) -> None:
         require_importable(options.handler)
         self._reopen, self._options = require_reopened(access), options
@@ -83,7 +81,7 @@ class ConsumerProcesses:
         """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: The first exception that a child reported. The other children have drained.
+            Exception: The first exception that a child reported.
             LedgerError: Each child was killed, or ended with an error that it did not report.
             SystemExit, KeyboardInterrupt: A signal told this process to end.
         """
@@ -124,7 +122,7 @@ class ConsumerProcesses:
             self._options,
             processes=1,
             share=Share(number, self._options.processes),
-            # Can be pickled; `_consume` replaces them.
+            # `_consume` replaces these functions, which can be pickled.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,

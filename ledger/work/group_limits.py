@@ -79,7 +79,7 @@ BURST_SECONDS = 1.0
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: The longest time that a limit hides a message.
 LONGEST_SECONDS = 60.0
-#: An estimate, for each slot.
+#: An estimate of the calls that end, for each slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
@@ -225,7 +225,7 @@ class CallPermits:
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # Another message may have taken its turn.
+        # Another message may have taken the turn of this message.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
