@@ -1,7 +1,7 @@
 """Integration with Apache Airflow 3: connection type, operators, sensor, triggers, message queue.
 
-No other part of the package imports this part, or Airflow. DAGs import the names below from here. A module is imported
-when one of its names is first used. So Airflow can import the provider's description alone.
+DAGs import the names below from here. A module is imported when one of its names is first used, so that Airflow can
+import the provider's description alone.
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a queue, for all triggers with the same arguments.
 
-    After an announcement the producer makes no further one until Airflow says whether the event was stored. If the
-    event was lost, the next look announces the work that is then waiting. `announcements` is public for tests.
+    No further announcement follows until Airflow says whether the event was stored. If it was lost, the next look
+    announces the work that is then waiting. `announcements` is public for tests.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:
         self._trigger, self.announcements, self._open = trigger, trigger.announcements(), False
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
-        """Yield announcements for ever: the content of the event, and the counts that it announces."""
+        """Yield announcements for ever, each with the event and the counts."""
         trigger = self._trigger
         async for counts in looks_at(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
             if not self._open and self.announcements.due(counts, time.monotonic()):
@@ -35,7 +35,7 @@ class AcknowledgedLooks(SharedStreamProducer):
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Note each announcement that all triggers took and whose event was stored."""
+        """Note each announcement whose event was stored."""
         for item in batch:
             self._open = False
             if item.outcome.is_clean:

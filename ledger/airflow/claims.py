@@ -1,7 +1,4 @@
-"""A claim that passes between Airflow tasks: its description, its attempt id, its release after a crash.
-
-This module imports nothing of Airflow.
-"""
+"""A claim that passes between Airflow tasks. This module imports nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout",
 
 
 def told(claim: Claim) -> dict[str, Any]:
-    """Return the description with which another task resumes a claim, without message bodies.
-
-    `message_id` is the id of one message of the claim.
-    """
+    """Return the description by which another task resumes a claim. `message_id` is one of its messages."""
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
     return {
@@ -38,7 +32,7 @@ def told(claim: Claim) -> dict[str, Any]:
 
 
 def require_told(claim: object) -> Mapping[str, Any]:
-    """Return `claim` if it has all fields of a description by `told`. Else raise InvalidParameterValue."""
+    """Return a description by `told`. Raise InvalidParameterValue if a field is missing."""
     if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -46,10 +40,9 @@ def require_told(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
-    """Return whether a claim that holds no message was finished: whether somebody deleted its messages.
+    """Return whether the messages of a claim that holds none were deleted, judged by the description's `message_id`.
 
-    Only the description's `message_id` counts. If the queue has no such message, the answer is True unless the
-    dead-letter queue has it: most likely upkeep has removed it. `get_queue` returns a queue by its name.
+    If the message is neither in the queue nor in its dead-letter queue, upkeep has most likely removed it.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED
@@ -65,12 +58,12 @@ def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Ca
 
 
 def attempt_of(attempt_id: str, number: int) -> str:
-    """Return the attempt id of a task's claim number `number`, which is the same as in `Queue.work`."""
+    """Return the attempt id of a task's claim number `number`, as in `Queue.work`."""
     return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
 
 
 def give_back(queue: Queue, attempt_id: str) -> int:
-    """Release the messages that the claims of an attempt still hold after its process died. Return their number."""
+    """Release what the claims of an attempt still hold. Return the number of messages."""
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
     leases = access.store.leases(access.record(), access.clock)
     own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]

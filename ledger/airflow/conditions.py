@@ -1,8 +1,8 @@
 """Conditions of the sensor and the triggers, and the rule for repeated announcements. No I/O.
 
-A watcher (an Airflow trigger that updates an asset) announces work by an event, and the event starts a run of a DAG.
-Therefore a watcher fires one event when work appears, and none while that work is being done. The watcher reads only a
-queue's counts and receives nothing: a run that never starts hides no message.
+A watcher (an Airflow trigger that updates an asset) announces work by an event, which starts a run of a DAG. So a
+watcher fires one event when work appears, and none while that work is being done. It reads only a queue's counts: a run
+that never starts hides no message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ledger.results import Counts
 class Condition:
     """A condition on a queue: enough messages are visible, or messages have waited long enough.
 
-    The condition holds if at least `at_least` messages are visible. The condition also holds if a message is visible,
-    and the queue's oldest message (see `Counts`; it may be in flight) is older than `oldest_older_than` seconds. If
-    neither argument is given, one visible message is enough. Wrong arguments raise InvalidParameterValue.
+    The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
+    queue's oldest message (which may be in flight) is older than `oldest_older_than` seconds. If neither argument is
+    given, one visible message is enough.
     """
 
     at_least: int | None = None
@@ -34,7 +34,6 @@ class Condition:
             raise InvalidParameterValue("oldest_older_than", age, "Must be a number of seconds, 0 or more")
 
     def holds(self, counts: Counts) -> bool:
-        """Return whether a queue with these counts meets the condition."""
         if not counts.visible:
             return False
         if self.at_least is None and self.oldest_older_than is None:
@@ -49,10 +48,8 @@ class Announcements:
     While the condition holds, announced work is announced again when
 
     - a look since the announcement found that the condition did not hold;
-    - nothing is in flight, and somebody has received or settled messages since the announcement (the numbers of
-      messages in flight, deleted and moved differ);
-    - nothing is in flight, and `again_after` seconds have passed since the announcement: the announced run may have
-      failed to start.
+    - nothing is in flight, and the numbers of messages in flight, deleted and moved differ;
+    - nothing is in flight, and `again_after` seconds have passed: the announced run may have failed to start.
 
     Upkeep that removes messages changes the same numbers. So there may be an event too many, but none is missed.
     """
@@ -74,12 +71,10 @@ class Announcements:
         return not counts.in_flight and (receivers != _settling_counts(counts) or now - since >= self.again_after)
 
     def announced(self, counts: Counts, now: float) -> None:
-        """Note that the work of these counts was announced."""
         self._announced = _settling_counts(counts), now
 
 
 def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str, Any]:
-    """Return the content of an event and of an XCom: the ledger, the queue, its visible messages and their age."""
     return {
         "ledger_conn_id": ledger_conn_id,
         "ledger_queue": ledger_queue,
@@ -89,5 +84,4 @@ def event_of(ledger_conn_id: str, ledger_queue: str, counts: Counts) -> dict[str
 
 
 def _settling_counts(counts: Counts) -> tuple[int, ...]:
-    """Return the counts that change when somebody receives, or settles received messages."""
     return counts.in_flight, counts.deleted, counts.moved

@@ -19,24 +19,21 @@ from ledger.rules.storage import PREFIXES
 from ledger.settings import Settings
 
 EXTRAS = ("storage_options", "settings")
-#: Storage options that say how long a request to the storage may take, and how often it is tried again.
+#: Storage options about the time and the repetition of requests.
 OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
 EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 
 @dataclass(frozen=True)
 class Place:
-    """The ledger of a connection: its root, the options for its storage, and the path of its settings."""
+    """The ledger of a connection."""
 
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     settings: str | None = None
 
     def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
-        """Open the ledger without Spark.
-
-        Without `create`, raises LedgerDoesNotExist if there is no ledger. Raises what `Ledger.open` raises.
-        """
+        """Open the ledger without Spark. Without `create`, raise LedgerDoesNotExist if there is none."""
         settings = Settings.read(self.settings) if self.settings else None
         options = self.storage_options or None
         return Ledger.open(
@@ -46,8 +43,8 @@ class Place:
     def output(self, table: object) -> str:
         """Return the place of an output table.
 
-        A relative path begins at the parent folder of the ledger's root, because Airflow chooses the folder in which a
-        task runs. Absolute paths, paths that begin with ~, URIs and names of tables are returned unchanged.
+        A relative path begins at the parent folder of the ledger's root: Airflow chooses the folder in which a task
+        runs. Other places are returned unchanged.
 
         Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
         path.
@@ -62,12 +59,10 @@ class Place:
         return beside("output_table", text, here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
-        """Return the storage options as environment variables, for a process that opens the ledger itself.
+        """Return the storage options as environment variables: a command line would show secrets to other users.
 
-        (A command line would show secrets to other users of the machine.) Options in OF_THE_CLIENT are left out,
-        because their names have no prefix.
-
-        Raises InvalidParameterValue for any other option whose name does not begin with aws_, azure_ or google_.
+        Options in OF_THE_CLIENT are left out. Any other option whose name does not begin with aws_, azure_ or google_
+        raises InvalidParameterValue.
         """
         passed = {name: value for name, value in self.storage_options.items() if name.lower() not in OF_THE_CLIENT}
         others = sorted(name for name in passed if not name.lower().startswith(PREFIXES))
@@ -80,12 +75,7 @@ class Place:
 
 
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
-    """Return the Place of the ledger that a connection's host and extra name.
-
-    Raises:
-        InvalidParameterValue: The host is missing, or the extra or its storage_options is not a JSON object. Or the
-            extra has an unknown field, or its settings are not a text. The error names the connection and the field.
-    """
+    """Return the Place that a connection names. Raise InvalidParameterValue if its host or extra is wrong."""
     if not host:
         raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
     extra_fields = _object(connection_id, "extra", extra)
@@ -99,9 +89,8 @@ def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
 
 
 def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
-    """Return the fields of `given`, a mapping or the text of a JSON object, without fields that are null.
-
-    Errors do not show the value, which may contain secrets.
+    """Return the fields of a mapping or of a JSON object, without null. Errors do not show the value, which may be
+    secret.
     """
     try:
         parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}

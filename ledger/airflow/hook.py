@@ -19,8 +19,8 @@ class LedgerHook(BaseHook):
     """Opens the ledger that a connection names.
 
     The connection's host is the ledger's root. The connection's extra may have `storage_options` (a JSON object of
-    delta-rs's options) and `settings` (the path of a TOML file, on the workers). `owner` is the name of the process in
-    the view `receipts`. Open a ledger in the process that uses it: see Ledger about forked processes.
+    delta-rs's options) and `settings` (the path of a TOML file, on the workers). `owner` names the process in the view
+    `receipts`. Open a ledger in the process that uses it.
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -37,7 +37,7 @@ class LedgerHook(BaseHook):
         """The place of the ledger. Raises InvalidParameterValue for a connection that does not name one."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
-        # After a read of extra_dejson, logs mask the secrets in the extra.
+        # After this read, logs mask the secrets in the extra.
         _ = connection.extra_dejson
         return place
 
@@ -51,7 +51,6 @@ class LedgerHook(BaseHook):
         return self.open()
 
     def get_conn(self) -> Ledger:
-        """Return the ledger."""
         return self.ledger
 
     def get_queue(self, name: str) -> Queue:
@@ -68,5 +67,5 @@ class LedgerHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the form's fields for Airflow 3.1. Later versions read them in the provider's description."""
+        """Return the form's fields for Airflow 3.1. Later versions read the provider's description."""
         return {"hidden_fields": HIDDEN_FIELDS, "relabeling": RELABELING, "placeholders": PLACEHOLDERS}

@@ -15,16 +15,14 @@ from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-#: Returns whether a claim stays held after an error ended its work. Otherwise the claim is released.
+#: Returns whether a claim stays held after an error ended its work.
 Keeps = Callable[[Claim, BaseException], bool]
-#: The reason of a message that the function names without a reason.
 FAILED = "the function says that it failed"
-#: The log has at most this number of reasons of failed messages for each claim.
+#: For each claim.
 MOST_SAID = 10
 
 
 def keeps_never(claim: Claim, error: BaseException) -> bool:
-    """Return False: the claim is released after every error."""
     return False
 
 
@@ -32,8 +30,7 @@ def keeps_never(claim: Claim, error: BaseException) -> bool:
 class MessageWork:
     """Work on a claim. `say` gets a line of text for each step.
 
-    `function`, `reason` and `hide_failed` are as in LedgerWorkOperator. `output` is the place of its `output_table`.
-    Wrong arguments raise InvalidParameterValue.
+    The other arguments are as in LedgerWorkOperator; `output` is the place of its `output_table`.
     """
 
     function: Callable[[Any], Any]
@@ -52,8 +49,7 @@ class MessageWork:
     def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:
         """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
-        After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True. In
-        any case raise the error.
+        After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True.
         """
         try:
             self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
@@ -78,7 +74,7 @@ class MessageWork:
         rows = table_of(answer) if isinstance(answer, Sequence) else answer
         assert self.output is not None
         if isinstance(rows, pa.Table) and not rows.num_columns:
-            # There are no columns to write, and no message failed.
+            # No columns to write, and no message failed.
             return claim.delete()
         if self.reason is None:
             return claim.write(rows, self.output)
@@ -118,8 +114,7 @@ class MessageWork:
 
 
 def table_of(rows: Sequence[Any]) -> pa.Table:
-    """Return rows as a table with the columns of all rows. Raises InvalidParameterValue for a row that is not a
-    dictionary, or is empty."""
+    """Return rows as a table with the columns of all rows."""
     for row in rows:
         if not isinstance(row, Mapping) or not row:
             bound = "Each row that it returns must be a dictionary, of a column at least"

@@ -18,5 +18,4 @@ class LedgerMessageQueueProvider(BaseMessageQueueProvider):
     scheme = "ledger"
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """Return LedgerQueueTrigger."""
         return LedgerQueueTrigger

@@ -1,4 +1,4 @@
-"""Operators for queues, sends, receives and upkeep, a sensor, and the base class of the operators on one queue."""
+"""Operators for queues, sends, receives and upkeep, a sensor, and the operators' base class."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LedgerOperator(BaseOperator):
     """A task on one queue, `ledger_queue`, of the ledger that the connection names.
 
     `attempt_id`, a template, names the task, and is the same for its retries. By default it consists of the DAG, run,
-    task and map index. If two deployments of Airflow use one ledger, each needs a template of its own. The attempt id
-    is also the owner of the task's commits in the view `receipts`.
+    task and map index. If two deployments of Airflow use one ledger, each needs a template of its own. The view
+    `receipts` shows the attempt id as the owner of the task's commits.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue", "attempt_id")
@@ -51,19 +51,14 @@ class LedgerOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> LedgerHook:
-        """The hook that opens the ledger."""
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
     def opened_queue(self) -> Queue:
-        """Return the task's queue.
-
-        Raises LedgerDoesNotExist, QueueDoesNotExist, and InvalidParameterValue for the connection.
-        """
+        """Return the task's queue. Raises LedgerDoesNotExist, QueueDoesNotExist, and InvalidParameterValue."""
         return self.hook.get_queue(self.ledger_queue)
 
 
 def has_another_try(context: Context) -> bool:
-    """Return whether Airflow tries the task again if it fails now."""
     task_instance = context["ti"]
     return bool(task_instance.try_number <= task_instance.max_tries)
 
@@ -71,7 +66,7 @@ def has_another_try(context: Context) -> bool:
 class LedgerCreateQueueOperator(LedgerOperator):
     """Creates the queue, and the ledger, if there are none. Returns the queue's name.
 
-    `attributes` and `tags` are as in `Ledger.create_queue`. Raises what `Ledger.create_queue` raises.
+    `attributes`, `tags` and errors are those of `Ledger.create_queue`.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "attributes", "tags")
@@ -84,23 +79,22 @@ class LedgerCreateQueueOperator(LedgerOperator):
         self.tags = tags
 
     def execute(self, context: Context) -> str:
-        """Create the ledger and the queue if they do not exist."""
         return self.hook.open(create=True).create_queue(self.ledger_queue, self.attributes, self.tags).name
 
 
 class LedgerSendOperator(LedgerOperator):
     """Sends messages in one commit, all or nothing. On a standard queue no retry or cleared task sends them again.
 
-    `messages` is a template: a list of texts or of SQS's entries. Airflow stores and shows the messages, as all
-    templates. Instead you can give a `function`, which is called when the task runs, and returns such a list, or an
-    Arrow, pandas or polars table. `options` are keyword arguments of `Queue.send`: for a list delay_seconds,
-    message_group_id, message_attributes and message_deduplication_id, for a table `body`.
+    `messages` is a template: a list of texts or of SQS's entries, which Airflow stores and shows. In its place, a
+    `function` is called when the task runs, and returns such a list, or an Arrow, pandas or polars table. `options` are
+    keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id, message_attributes and
+    message_deduplication_id, for a table `body`.
 
-    A retry must send the same messages: other messages under the same attempt id raise InvalidParameterValue. To send
-    other messages, start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. The queue
-    recognizes a repeated message by its deduplication id, for 5 minutes: a later retry sends the message again.
+    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send others,
+    start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a repeated message by
+    its deduplication id, for 5 minutes: a later retry sends the message again.
 
-    Returns ledger_queue and the number of `messages`, and no body or id. Raises what `Queue.send` raises.
+    Returns ledger_queue and the number of `messages`. Raises what `Queue.send` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "messages", "options")
@@ -122,11 +116,10 @@ class LedgerSendOperator(LedgerOperator):
         self.function = function
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send the messages."""
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        # Keep the table: `messages` may be a reader, which can be read once.
+        # `messages` may be a reader, which can be read once.
         table = arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
@@ -141,13 +134,12 @@ class LedgerSendOperator(LedgerOperator):
 class LedgerReceiveOperator(LedgerOperator):
     """Claims messages for other tasks: `claims` claims of at most `max_messages` each, in one commit.
 
-    Returns a list with a description of each claim that is not empty, without bodies, for LedgerWorkOperator. Expand
-    over it: `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task
-    starts, so `visibility_timeout` (seconds, by default the queue's) has to last until then.
+    Returns a list with a description of each claim that is not empty:
+    `LedgerWorkOperator.partial(...).expand(claim=receive.output)`. No heartbeat holds a claim before its task starts,
+    so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
-    While the claims are held, a retry returns the same claims with restarted timeouts, even if a worker was killed
-    before it returned them. If the task runs again after its claims are finished or ran out, it receives new claims.
-    Raises what `Queue.receive_many` raises.
+    While the claims are held, a retry returns the same claims with restarted timeouts, even after a worker was killed.
+    If the task runs again after that, it receives new claims. Raises what `Queue.receive_many` raises.
     """
 
     def __init__(
@@ -167,7 +159,6 @@ class LedgerReceiveOperator(LedgerOperator):
         self.max_messages, self.claims, self.visibility_timeout = max_messages, claims, visibility_timeout
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Receive claims, or get those of an earlier try again."""
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
         receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
         received = self.opened_queue().receive_many(receives)
@@ -182,9 +173,9 @@ class LedgerReceiveOperator(LedgerOperator):
 class LedgerUpkeepOperator(BaseOperator):
     """Runs a round of upkeep of the connection's ledger.
 
-    With `only_if_due`, the round runs only if one is due (see `rules.upkeep`) and no other process runs one. A DAG may
-    therefore run every few minutes. Returns the round's counts, or None if no round ran. A retry is another round,
-    which is safe. Raises what `Ledger.upkeep` raises.
+    With `only_if_due`, the round runs only if one is due and no other process runs one. So a DAG may run every few
+    minutes. Returns the round's counts, or None if no round ran. A retry is another round, which is safe. Raises what
+    `Ledger.upkeep` raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id",)
@@ -204,7 +195,6 @@ class LedgerUpkeepOperator(BaseOperator):
         self.vacuum = vacuum
 
     def execute(self, context: Context) -> dict[str, int] | None:
-        """Run a round, or none if `only_if_due` and no round is due. Return its counts, or None."""
         ledger = LedgerHook(self.ledger_conn_id).ledger
         if self.only_if_due:
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
@@ -218,13 +208,13 @@ class LedgerSensor(BaseSensorOperator):
     """Waits until a queue has work, and receives nothing.
 
     There is work if at least `at_least` messages are visible. There is also work if a message is visible, and the
-    queue's oldest message (see `Condition`) is older than `oldest_older_than` (seconds or a timedelta). If neither
-    argument is given, one visible message is enough.
+    queue's oldest message is older than `oldest_older_than` (seconds or a timedelta). If neither argument is given, one
+    visible message is enough.
 
     The sensor looks every `poke_interval` seconds. With `deferrable` (default: Airflow's setting
     operators.default_deferrable) only the first look is in a worker, and then the triggerer looks. Returns
-    ledger_conn_id, ledger_queue, visible and age_of_oldest. The constructor raises InvalidParameterValue. The task
-    raises QueueDoesNotExist, and what opening the ledger raises.
+    ledger_conn_id, ledger_queue, visible and age_of_oldest. Raises InvalidParameterValue, QueueDoesNotExist, and what
+    opening the ledger raises.
     """
 
     template_fields: Sequence[str] = ("ledger_conn_id", "ledger_queue")
@@ -253,7 +243,6 @@ class LedgerSensor(BaseSensorOperator):
         return LedgerHook(self.ledger_conn_id).place.open(read_only=True)
 
     def execute(self, context: Context) -> Any:
-        """Wait in this process or in the triggerer, and return the event."""
         if not self.deferrable:
             return super().execute(context)
         poked = self.poke(context)
@@ -270,10 +259,8 @@ class LedgerSensor(BaseSensorOperator):
         raise AssertionError("a task that is deferred does not go on")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the triggerer's event."""
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Return whether there is work, and the event."""
         counts = self.ledger.queue(self.ledger_queue).counts()
         return PokeReturnValue(self.condition.holds(counts), event_of(self.ledger_conn_id, self.ledger_queue, counts))

@@ -34,14 +34,13 @@ class TaskProcess:
 
     @property
     def pid(self) -> int:
-        """The command's process id."""
         return self._process.pid
 
     def wait(self, grace: float) -> int:
         """Wait until the command ends. Return its exit code, negative for a signal.
 
-        Then ask its remaining children to end, too, and kill them after `grace` seconds. (A killed spark-submit leaves
-        its driver, which then gives its claim back.) By the return, `say` has got all printed lines.
+        Then end its remaining children, and kill them after `grace` seconds: a killed spark-submit leaves its driver,
+        which gives its claim back.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace
@@ -54,7 +53,7 @@ class TaskProcess:
         return code
 
     def terminate(self, grace: float) -> None:
-        """Ask the command to end, by SIGTERM, and return. Kill it after `grace` seconds."""
+        """Send SIGTERM to the command, and return. Kill it after `grace` seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             killer = threading.Timer(grace, self._process.kill)

@@ -10,11 +10,11 @@ from importlib.metadata import entry_points
 from typing import Any
 
 CONNECTION_TYPE = "ledger"
-#: The connection form: the standard fields that are hidden, and the label and the hint of the field `host`.
+#: The connection form's standard fields.
 HIDDEN_FIELDS = ["schema", "login", "password", "port"]
 RELABELING = {"host": "Root"}
 PLACEHOLDERS = {"host": "/data/ledger, or s3://bucket/ledger"}
-#: The form's own fields, which a connection keeps in its extra.
+#: A connection keeps these fields in its extra.
 FIELDS = {
     "storage_options": {
         "label": "Storage options",
@@ -30,7 +30,6 @@ FIELDS = {
 
 
 def provider_info() -> dict[str, Any]:
-    """Return what the provider has: its connection type with the form, operators, triggers, message queue."""
     name = "Ledger"
 
     def modules(*of: str) -> list[dict[str, Any]]:
@@ -63,7 +62,6 @@ def provider_info() -> dict[str, Any]:
 
 
 def _distribution() -> str:
-    """Return the name of the distribution that has this package, in Airflow's normal form."""
     entries = entry_points(group="apache_airflow_provider")
     names = [entry.dist.name for entry in entries if entry.module == __name__ and entry.dist is not None]
     return re.sub(r"[-_.]+", "-", names[0]).lower() if names else "ledger"

@@ -1,8 +1,7 @@
 """Starts a command that ends with its parent: `python -m ledger.airflow.tied PARENT COMMAND ARGUMENT...`.
 
-An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the kernel sends SIGTERM to the command
-when its parent has died, so that the command can give back the claim that it holds. On other systems the command
-continues. PARENT is the parent's process id. The command replaces this process.
+PARENT is the parent's process id. An Airflow worker that is killed by SIGKILL cannot end its children. On Linux the
+kernel then sends SIGTERM to the command, which can give back its claim. On other systems the command continues.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Ask the kernel for the signal, and replace this process by the command, or exit. Never return."""
+    """Ask the kernel for the signal, and replace this process by the command. Never return."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -15,7 +15,7 @@ from ledger.airflow.watching import looks_at, seconds
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
-#: The defaults of `poll_interval` and `again_after`, in seconds.
+#: In seconds.
 POLL_INTERVAL = 10.0
 AGAIN_AFTER = 1_800.0
 
@@ -23,8 +23,7 @@ AGAIN_AFTER = 1_800.0
 class LedgerTrigger(BaseTrigger):
     """Fires once, when the condition on a queue holds (see `Condition`).
 
-    The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. A restarted triggerer can make the trigger
-    again from its arguments. Wrong arguments raise InvalidParameterValue.
+    The event has ledger_conn_id, ledger_queue, visible and age_of_oldest. Wrong arguments raise InvalidParameterValue.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class LedgerTrigger(BaseTrigger):
         self.poll_interval = seconds("poll_interval", poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path, and the arguments that make this trigger again: texts and numbers."""
         return f"{__name__}.LedgerTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -51,7 +49,6 @@ class LedgerTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, when there is work."""
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if self.condition.holds(counts):
                 yield TriggerEvent(event_of(self.ledger_conn_id, self.ledger_queue, counts))
@@ -61,13 +58,13 @@ class LedgerTrigger(BaseTrigger):
 class LedgerQueueTrigger(BaseEventTrigger):
     """Fires when new work appears in a queue, for an AssetWatcher.
 
-    New work causes one event. No further event comes while the work is being done. If nothing is in flight, the event
-    is repeated after `again_after` seconds, or sooner (see `Announcements`).
+    New work causes one event, and no further one while the work is being done. If nothing is in flight, the event is
+    repeated after `again_after` seconds, or sooner (see `Announcements`).
 
-    With Airflow 3.3 (which can acknowledge events), triggers with the same arguments share one look at the queue. An
-    event counts as announced once Airflow has stored it, and the work of a lost event is announced again. With an
-    earlier Airflow, an event counts as announced once it is handed over. A new process of the triggerer announces
-    waiting work once more. A run may therefore find nothing to do.
+    With Airflow 3.3 (which can acknowledge events), triggers with the same arguments share one look at the queue. The
+    work of an event that Airflow did not store is announced again. With an earlier Airflow, an event counts as
+    announced once it is handed over. A new process of the triggerer announces waiting work once more. A run may
+    therefore find nothing to do.
     """
 
     def __init__(
@@ -86,11 +83,9 @@ class LedgerQueueTrigger(BaseEventTrigger):
         self.announcements()
 
     def announcements(self) -> Announcements:
-        """Return Announcements that have announced nothing. Raises InvalidParameterValue."""
         return Announcements(Condition(self.at_least, self.oldest_older_than), self.again_after)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path, and the arguments that make this trigger again: texts and numbers."""
         return f"{__name__}.LedgerQueueTrigger", {
             "ledger_queue": self.ledger_queue,
             "ledger_conn_id": self.ledger_conn_id,
@@ -101,7 +96,7 @@ class LedgerQueueTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for new work, for ever. Only an Airflow that cannot acknowledge calls this method."""
+        """Yield events for ever. Only an Airflow that cannot acknowledge calls this method."""
         announcements = self.announcements()
         async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):
@@ -119,12 +114,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer that looks at the queue for all triggers with these arguments."""
         from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for each announcement."""
         async for event in shared_stream:
             yield TriggerEvent(event)

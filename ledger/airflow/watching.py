@@ -1,4 +1,4 @@
-"""Repeated looks at a queue from an event loop, in threads, so that the loop is not blocked."""
+"""Repeated looks at a queue from an event loop, in threads: calls of the ledger would block the loop."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.results import Counts
 
 log = logging.getLogger("ledger.airflow")
-#: After this number of storage failures in a row, the last one is raised.
 MOST_FAILURES = 20
 
 
 async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
     """Yield the counts of a queue again and again, with a pause of `poll_interval` seconds.
 
-    If the queue is deleted and created again, the next look reads the new queue. Raises StorageFailed after
-    MOST_FAILURES storage failures in a row, QueueDoesNotExist, and what opening the ledger raises.
+    Raises StorageFailed after MOST_FAILURES storage failures in a row, QueueDoesNotExist, and what opening the ledger
+    raises.
     """
     connection = await get_async_connection(ledger_conn_id)
     place = place_of(ledger_conn_id, connection.host, connection.extra)
-    # Calls of the ledger block the thread.
     ledger = await asyncio.to_thread(partial(place.open, read_only=True))
     failures = 0
     while True:
@@ -45,7 +43,6 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a number of seconds above 0. Raise InvalidParameterValue for other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
     return value

@@ -1,4 +1,4 @@
-"""Operators that work on messages: on a claim or on each message alone (both without Spark), or with Spark."""
+"""Operators that work on messages: on a claim or on each message alone, or with Spark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CLEAR = "Clear the task that received the claim, and this task"
-#: The exit code of a process that SIGTERM ended.
 TERMINATED = 143
 
 
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges the messages.
 
-    `claim` describes one claim of a LedgerReceiveOperator. Expand over the list of descriptions that it returns.
-    `function` returns
+    `claim` is one of the descriptions that a LedgerReceiveOperator returns: expand over them. `function` returns
 
     - without `output_table`: None if all messages are done, or {message_id: reason} of the messages that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The rows are
@@ -43,16 +41,15 @@ class LedgerWorkOperator(LedgerOperator):
     allows.
 
     When the function raises, so does the task. If another try follows, the claim is kept for that try, as long as the
-    queue's MaximumVisibilityTimeout allows. If no try follows, the claim is given back (released): at the last try, or
-    after AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back.
-    Each beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
+    queue's MaximumVisibilityTimeout allows. Otherwise the claim is given back: at the last try, or after
+    AirflowFailException or AirflowSkipException. SIGTERM (on_kill) ends the function and gives the claim back. Each
+    beat of the heartbeat holds the claim for `visibility_timeout` seconds, by default the timeout of its receive.
 
-    If the claim is finished when the task runs again, the task does nothing. If the claim ran out or was given back, if
-    others have its messages, or if these are dead letters, the task fails for good. To run it again, clear also the
-    task that received the claim.
+    If the claim is finished when the task runs again, the task does nothing. If the claim ran out, was given back
+    or lost, the task fails for good. To run it again, clear also the task that received the claim.
 
     A relative `output_table` begins at the folder that holds the ledger's root. Returns the numbers of `claims`, of
-    done `messages` and of `failed` ones, and the place of a relative `output_table`. Raises what `function` raises.
+    done `messages` and of `failed` ones, and the place of a relative `output_table`.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
@@ -76,7 +73,6 @@ class LedgerWorkOperator(LedgerOperator):
         self._works, self._try_number = False, 1
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Work on the claim."""
         place = None if self.output_table is None else self.hook.place.output(self.output_table)
         anchored = place is not None and place != os.fspath(self.output_table or "")
         if anchored:
@@ -90,7 +86,7 @@ class LedgerWorkOperator(LedgerOperator):
         return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, which gives the claim back. Do nothing when no work runs.
+        """End the work by SystemExit, which gives the claim back.
 
         Airflow calls this at SIGTERM. Without the SystemExit, Airflow would let the task continue.
         """
@@ -109,7 +105,7 @@ class LedgerWorkOperator(LedgerOperator):
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or description["visibility_timeout"]
         try:
-            # The claim may run out before the heartbeat's first beat, so extend it now.
+            # The claim may run out before the heartbeat's first beat.
             claim.extend()
             done, failed = work.on(claim, self._keeps if has_another_try(context) else keeps_never)
         except LeaseLost as lost:
@@ -119,7 +115,7 @@ class LedgerWorkOperator(LedgerOperator):
     def _keeps(self, claim: Claim, error: BaseException) -> bool:
         """Hold the claim until the next try can begin, or, if the ceiling is earlier, until its present deadline.
 
-        Return False, and do nothing, if no try follows this error.
+        Return False if no try follows this error.
         """
         retried = isinstance(error, (Exception, AirflowTaskTimeout))
         if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
@@ -140,19 +136,19 @@ class LedgerWorkOperator(LedgerOperator):
         return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
 
 
-#: Arguments that the operator itself gives to `Queue.consume`.
 OWN = ("handler", "output", "attempt_id", "report", "bar")
 
 
 class LedgerConsumeOperator(LedgerOperator):
     """Runs `Queue.consume`: calls `handler` for each message, writes its rows to `output_table`, and acknowledges.
 
-    `options` are further keyword arguments of `Queue.consume`: concurrency, batch, processes, until, retry_after, ... A
-    message for which the handler raises fails alone, and the task continues. If the handler raises for all messages
-    alike, the task fails, and these receives do not count. If a task's worker was killed, the retry first gets back
-    what the worker still holds. SIGTERM (on_kill) ends the task: finished messages are written, and all others are
-    given back uncounted. A relative `output_table` begins at the folder that holds the ledger's root. Returns the
-    fields of a `Consumed` by name, and the `output_table`. Raises what `Queue.consume` raises.
+    `options` are further keyword arguments of `Queue.consume`. A message for which the handler raises fails alone. If
+    the handler raises for all messages alike, the task fails, and these receives do not count. If a worker was killed,
+    the retry first gets back what the worker still holds. SIGTERM (on_kill) ends the task: finished messages are
+    written, and all others are given back uncounted.
+
+    A relative `output_table` begins at the folder that holds the ledger's root. Returns the fields of a `Consumed` by
+    name, and the `output_table`. Raises what `Queue.consume` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "output_table")
@@ -173,7 +169,6 @@ class LedgerConsumeOperator(LedgerOperator):
         self._works = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consume the queue. Return the counts and the output table."""
         output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
@@ -190,7 +185,6 @@ class LedgerConsumeOperator(LedgerOperator):
         return {**asdict(done), "output_table": output}
 
     def on_kill(self) -> None:
-        """End the work by SystemExit, as `LedgerWorkOperator.on_kill` does. Do nothing when no work runs."""
         if self._works and threading.current_thread() is threading.main_thread():
             raise SystemExit(TERMINATED)
 
@@ -198,8 +192,8 @@ class LedgerConsumeOperator(LedgerOperator):
 class LedgerSparkWorkOperator(LedgerOperator):
     """Runs the worker jobs/work.py in a process of its own, by default until the queue is empty.
 
-    The worker claims messages, runs `function` (module:name) on a DataFrame of them, writes its rows to `output_table`,
-    and acknowledges. A heartbeat holds each claim.
+    The worker claims messages under a heartbeat, runs `function` (module:name) on a DataFrame of them, writes its rows
+    to `output_table`, and acknowledges.
 
     `submit` is the command up to the job's file: ["spark-submit", "--properties-file", "...", "/opt/jobs/work.py"], or
     a Python that has pyspark, and the file. The operator adds the connection's root and settings. The environment gets
@@ -207,16 +201,16 @@ class LedgerSparkWorkOperator(LedgerOperator):
     "--reason", "error"].
 
     The task ends with the process, whose output goes to the task's log. An exit code other than 0 raises LedgerError.
-    Wrong arguments raise InvalidParameterValue. A relative `output_table` begins at the folder that holds the ledger's
-    root. The task then returns the table's place.
+    Wrong arguments raise InvalidParameterValue. If `output_table` is relative, it begins at the folder that holds the
+    ledger's root, and the task returns its place.
 
     If the process fails or is asked to end, it gives its claim back. The method on_kill sends SIGTERM, and after
     `grace` seconds the remaining processes are killed. If Airflow's own worker is killed, the kernel sends SIGTERM to
-    the process (on Linux). If the process itself is killed, its claim stays held until the deadline. A retry before the
-    deadline gets the claim back and continues. If no try follows, the operator gives the claim back.
+    the process (on Linux). If the process itself is killed, its claim stays held: a retry before the deadline continues
+    with it. If no try follows, the operator gives the claim back.
 
     With Spark's deploy mode "cluster" the driver is another process, which continues when this process is killed. After
-    a retry two workers hold one claim, until one of them acknowledges it and the other finds it lost.
+    a retry two workers hold one claim, until one of them acknowledges it.
     """
 
     template_fields: Sequence[str] = (
@@ -252,7 +246,6 @@ class LedgerSparkWorkOperator(LedgerOperator):
         self._process: TaskProcess | None = None
 
     def execute(self, context: Context) -> dict[str, str] | None:
-        """Run the process to its end."""
         place = self.hook.place
         output = place.output(self.output_table)
         if output != self.output_table:
@@ -272,7 +265,6 @@ class LedgerSparkWorkOperator(LedgerOperator):
         return None if output == self.output_table else {"output_table": output}
 
     def command(self) -> list[str]:
-        """Return the command with all its arguments."""
         place = self.hook.place
         settings = ["--settings", place.settings] if place.settings else []
         work_options = ["--function", self.function, "--output", place.output(self.output_table)]
@@ -288,12 +280,10 @@ class LedgerSparkWorkOperator(LedgerOperator):
         ]
 
     def on_kill(self) -> None:
-        """End the process, which gives its claim back. The task ends when the process has ended."""
         if self._process is not None:
             self._process.terminate(self.grace)
 
     def _give_back(self) -> None:
-        """Give back the messages that the ended process still holds, if there are any."""
         try:
             released = give_back(self.opened_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)

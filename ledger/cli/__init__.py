@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_click(arguments: list[str]) -> int:
-    """Run `ledger doctor`, which has no options without click. For another command, print that click is missing."""
+    """Run `ledger doctor` without options, the only command that can do without click."""
     from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:

@@ -1,8 +1,4 @@
-"""The command `ledger`: its subcommands, and a line on stderr and an exit code for each error.
-
-For errors of the ledger, of click and of the operating system, and for MemoryError, `run` prints no traceback. Other
-exceptions leave `run`.
-"""
+"""The command `ledger`: its subcommands, and a line on stderr and an exit code for each error."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from ledger.errors import (
 )
 
 FAILED, USAGE = 1, 2
-#: Errors about wrong arguments or values, for which the exit code is USAGE.
+#: Errors whose exit code is USAGE.
 WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b
 Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
@@ -105,10 +101,9 @@ for command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line, and return the exit code. `ledger submit` replaces the process, and does not return."""
+    """Run a command line, and return the exit code. `ledger submit` replaces the process."""
     _log()
     if sys.stdout is None:
-        # Without stdout a receive would hold messages that nobody sees.
         click.echo("ledger: stdout is closed: nothing was done", err=True)
         return FAILED
     if sys.stdin is None:
@@ -126,11 +121,11 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # The process that reads stdout has closed the pipe, as `head` does.
+        # The reader of stdout has closed the pipe, as `head` does.
         _flush_nothing()
         return FAILED
     except (OSError, MemoryError) as error:
-        # The disk behind stdout is full, say. The command's commit stays.
+        # For example, the disk behind stdout is full. The command's commit stays.
         click.echo(f"ledger: {error or type(error).__name__}", err=True)
         try:
             sys.stdout.flush()
@@ -143,13 +138,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_nothing() -> None:
-    """Discard the output that stdout still buffers: otherwise Python would exit with code 120."""
+    """Discard what stdout still buffers: otherwise Python would exit with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:
-    """Write the log to stderr, from the level that LEDGER_LOG names (debug, info, ...) upwards. Without LEDGER_LOG, do
-    nothing."""
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 CHOICES = ("empty", "once", "forever")
 LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
-#: The seconds of each period that a group limit may name.
 SECONDS = {"s": 1, "m": 60, "h": 3_600}
 LIMIT_FORM = "Must be GROUP=RATE[/s|m|h][,CALLS]: messages a second, minute or hour, and calls at once"
 LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
@@ -127,7 +126,7 @@ def consume(
     group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
     root_uri = require_root(root)
-    # `open_ledger` hides pandas from pyarrow, and the user's function may need pandas.
+    # `open_ledger` hides pandas, which the user's function may need.
     from ledger.ledger import Ledger
     from ledger.settings import Settings
 
@@ -188,12 +187,8 @@ def consume(
 
 
 def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
-    """Return the limits of --group-limit options, by group. The key None means each group that no option names.
-
-    Raises:
-        InvalidParameterValue: A text has another form, or a group has two limits.
-    """
-    # Import here, because `ledger --help` needs no Arrow.
+    """Return the limits of --group-limit options, by group; None is every other group."""
+    # `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
 
     limits_by_group: dict[str | None, GroupLimit] = {}
@@ -215,11 +210,7 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Return the function MODULE:NAME. Python looks for the module in the current folder, too.
-
-    Raises:
-        InvalidParameterValue: The function cannot be loaded.
-    """
+    """Return the function MODULE:NAME, also from a module in the current folder."""
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:

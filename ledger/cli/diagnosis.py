@@ -1,7 +1,6 @@
 """The findings of `ledger doctor`: about the machine, the storage, a ledger, and the ledger's load.
 
-A finding is OK, WARN or FAIL. The module imports an installed package only to look at a storage or a ledger: people run
-the doctor where packages are missing.
+Packages are imported in functions: people run the doctor where packages are missing.
 """
 
 from __future__ import annotations
@@ -20,21 +19,19 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.vitals import OldestClaim, Vitals
 
-#: The fields of a `runtime.checks.Finding`: outcome, subject, what was found, advice.
+#: The fields of a Finding: outcome, subject, what was found, advice.
 FindingFields = tuple[str, str, str, str]
-#: Warn about a disk with fewer free bytes than LOW_BYTES, or with room for fewer days of writing than LOW_DAYS.
+#: Warn below this many free bytes, or with room for fewer days of writing.
 LOW_BYTES, LOW_DAYS = 1_000_000_000, 2
-#: Warn about a claim that is held for this long: a heartbeat also extends the claim of a worker that hangs.
+#: Warn about a claim held for so long: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
-#: Warn above this number of receipts of acknowledged claims that upkeep has not joined: they make receives slower (see
-#: docs/explanation/disk.md).
+#: Receipts that upkeep has not joined make receives slower (docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
-#: Warn above this number of conflicts a minute.
+#: Conflicts a minute.
 MANY_CONFLICTS = 60
 
 
 def judge_vitals(vitals: Vitals) -> Iterator[FindingFields]:
-    """Yield one finding for each of these: the disk, the claims, the messages, the receipts and the conflicts."""
     yield _disk(vitals)
     claim = vitals.oldest_claim
     yield ("OK", "claims", "nothing is in flight", "") if claim is None else _claim(claim)
@@ -88,7 +85,6 @@ def _claim(claim: OldestClaim) -> FindingFields:
 
 
 def in_bytes(count: float) -> str:
-    """Return a number of bytes as text, in the largest unit that gives at least 1, or in bytes."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -96,7 +92,6 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Return a number of seconds as text, in the largest unit that gives at least 2, or in seconds."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -104,13 +99,11 @@ def in_time(seconds: float) -> str:
 
 
 DAY = 86_400
-#: Warn above this number of commits since a table's checkpoint: opening the table reads all of them.
+#: Commits since a table's checkpoint: opening the table reads all of them.
 MANY_COMMITS = 2_000
-#: A finding names at most this number of files or queues.
 MOST_NAMED = 5
-#: The advice for a damaged ledger.
 RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
-#: The calls that fail at least if the engine refuses a table.
+#: Calls that fail if the engine refuses a table.
 WHAT_FAILS = {
     "queues": "calls fail that make, change or delete queues, and upkeep when messages expire",
     "messages": "sends fail",
@@ -118,7 +111,7 @@ WHAT_FAILS = {
     "receipts": "upkeep fails",
     "tasks": "message move tasks fail",
 }
-#: Warn above this number of orphan files in all tables.
+#: In all tables.
 MANY_ORPHANS = 1_000
 
 
@@ -127,8 +120,7 @@ def diagnose(
 ) -> int:
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
-    With `as_json` print one document. With `fetch` first fetch Delta's jars, and for a root on S3 also those of S3.
-    With `deep` also read each data file.
+    With `fetch` first fetch Delta's jars, also those of S3 for a root there. With `deep` also read each data file.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -160,7 +152,7 @@ def diagnose(
 def _findings(
     examined: Iterator[Finding], root: str | None, settings: str | None, facts: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
-    """Yield the findings one by one. Put the health of the ledger's tables into `facts`, if they can be read."""
+    """Yield all findings. Put the health of the ledger's tables into `facts`."""
     ledger_exists = denied = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
@@ -194,8 +186,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
 def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool, *, is_told: bool) -> Iterator[Finding]:
     """Yield findings about the ledger's tables, or about why the tables cannot be read.
 
-    `is_told`: an earlier finding names files that this user may not use. If such a file is why the tables cannot be
-    read, the finding does not repeat the cause.
+    With `is_told`, an earlier finding names files that this user may not use, so this cause is not repeated.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.causes import explain, is_denied
@@ -230,11 +221,10 @@ def _ledger(root: str, settings: str | None, facts: dict[str, Any], deep: bool, 
 
 
 def _access(root: str, files: Finding) -> Iterator[Finding]:
-    """Yield what file permissions on a local path forbid this user (`files`), and others that should read or write
-    there. Each cause is in one finding.
+    """Yield what file permissions on a local path forbid this user (`files`) and other users of the ledger.
 
-    In a ledger that is not shared, the second finding could only repeat what `files` names. In a shared ledger it
-    replaces `files` if it names all that `files` is about.
+    In a ledger that is not shared, the second finding could only repeat `files`. In a shared ledger it replaces `files`
+    if it names all of its paths.
     """
     from ledger.errors import LedgerError
     from ledger.runtime.causes import unusable_paths
@@ -245,7 +235,7 @@ def _access(root: str, files: Finding) -> Iterator[Finding]:
 
         permissions = look_over(root)
     except (ImportError, LedgerError):
-        # `_ledger` yields a finding about the same cause.
+        # `_ledger` finds the same cause.
         permissions = None
     if permissions is not None and permissions.closed_above:
         found = f"users that this ledger is shared with may not enter {', '.join(permissions.closed_above)}"
@@ -329,9 +319,6 @@ def _dead_letters(lost: Mapping[str, str]) -> Finding:
 
 
 def _paths(health: Health) -> Finding:
-    """Return a finding that says whether verbs commit small changes directly, or why they run an engine's statements.
-    The finding also counts the newest MERGEs of both kinds into `visibility`.
-    """
     from ledger.runtime.checks import Finding
 
     merges = {} if health.vitals is None else health.vitals.recent.merges
@@ -369,7 +356,6 @@ def _damage(health: Health) -> Iterator[Finding]:
 
 
 def versions_of_engines() -> dict[str, str]:
-    """Return the versions of the package and of its installed engines, by name."""
     from importlib import metadata
 
     import ledger

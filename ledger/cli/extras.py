@@ -1,7 +1,4 @@
-"""The error of a command whose extra is not installed.
-
-An extra is an optional part of the package, such as `endpoint`, with its own dependencies.
-"""
+"""The error of a command whose extra, an optional part of the package, is not installed."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ import click
 
 @contextmanager
 def naming_extra(extra: str) -> Iterator[None]:
-    """Raise click.ClickException, which names the extra, if an import fails for a missing package.
-
-    A missing module of the ledger itself raises its own error.
-    """
+    """Raise click.ClickException, which names the extra, if an import fails for a package that is not the ledger's."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,12 +1,10 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
-Each row keeps the number of the line that it begins in; rows of a table are counted from 1. A row becomes an entry: a
-message to send, with SQS's field names. The body is the value of the column `body`, or of the column that --body names.
-The columns delay_seconds, message_attributes, message_group_id, message_deduplication_id and aws_trace_header set the
-same fields of the entry.
+A row becomes an entry: a message to send, with SQS's field names. The columns in the dictionary SQS set fields. The
+body is the value of the column `body`, or of the column that --body names.
 
-If --body is not given and no row has a column `body`, the body is the whole row as JSON. Then only the columns in
-WITH_WHOLE_ROWS set fields, and only on a FIFO queue.
+If no row has a column `body`, the body is the whole row as JSON. Then only the columns in WITH_WHOLE_ROWS set fields,
+and only on a FIFO queue.
 """
 
 from __future__ import annotations
@@ -37,17 +35,17 @@ from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
-#: Longest field of a CSV file, in characters. The CSV reader's own default is shorter.
+#: In characters. The CSV reader's own default is shorter.
 LONGEST_FIELD = LARGEST_MESSAGE_BYTES
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-#: SQS's field name for each column that sets a field of the entry, except for the body.
+#: SQS's field name of each column, except for the body.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
 
 class Row(NamedTuple):
-    """A row of an input: the line that it begins in, its columns, and the body if the row is sent whole (`text`).
+    """A row of an input. In rows of a table, `columns` has the body, and `text`, the whole row, is empty.
 
-    In rows of a table, `columns` has the body, and `text` is empty.
+    `line` is the line that the row begins in; for a table the number of the row, from 1.
     """
 
     line: int
@@ -56,17 +54,13 @@ class Row(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """The number of a line (in a table: of a row) that cannot be read, and the reason."""
+    """A line, or a row of a table, that cannot be read, and the reason."""
 
     line: int
     why: str
 
 
 def format_of(source: str, given: str | None) -> str:
-    """Return the format of an input: `given`, else text for stdin, else the format that its place or name shows.
-
-    Raise click.UsageError for an ending of the name that is none of ENDINGS.
-    """
     if given is not None:
         return given
     if source == "-":
@@ -87,10 +81,9 @@ def format_of(source: str, given: str | None) -> str:
 
 
 class InputContent(NamedTuple):
-    """The content of an input: an entry and a line for each row, and the lines that cannot be read.
+    """The entries of an input with their lines, and the lines that cannot be read.
 
-    `lines` has the line that each row begins in. `bodies` is a remark for the user, or None: that rows are sent whole,
-    that columns are left out, or that the input has no rows.
+    `bodies` is a remark for the user about the whole input.
     """
 
     entries: list[dict[str, Any]]
@@ -104,8 +97,7 @@ def read(
 ) -> InputContent:
     """Read a whole input for a queue with these `attributes`. After each row, call `on_row` with the number of rows.
 
-    Raise an error of `click` if the input cannot be read, or if CSV or JSON lacks the column that `body` names. Raise
-    InvalidParameterValue for columns that cannot be sent, and for a table without the column that `body` names.
+    Raise click.ClickException if the input cannot be read, and InvalidParameterValue for wrong columns.
     """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
@@ -117,7 +109,6 @@ def read(
             on_row(len(rows))
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
-    # In rows of `_table` the body is always `body`.
     column, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, column, fifo=fifo))
     bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
@@ -125,10 +116,7 @@ def read(
 
 
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
-    """Return a remark for the user: that rows with these columns are sent whole, or which columns are left out.
-
-    Return None if all columns are sent.
-    """
+    """Return a remark that rows are sent whole, or which columns are left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
@@ -142,21 +130,16 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
 
 
 def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
-    """Return the remark that an input has no rows; None if it has malformed lines, which are printed instead."""
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each row. If some rows have the column of bodies, the others get an empty body, which the
-    queue refuses.
-
-    Raises WrongInput if `body` names a column that no row has.
-    """
+    """Yield an entry for each row. A row without the column of bodies gets an empty body, which the queue refuses."""
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # `arrow_rows.rows_of` has the same rule for a table that is passed to `Queue.send`.
+    # `arrow_rows.rows_of` has the same rule for tables.
     counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
@@ -174,7 +157,7 @@ def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed
 
 
 def _opened(source: str, newline: str) -> IO[str]:
-    """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name their lines."""
+    """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name lines."""
     binary: Any = sys.stdin.buffer
     if source != "-":
         binary = gzip.GzipFile(source) if source.endswith(".gz") else io.FileIO(source)
@@ -193,10 +176,9 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the rows of JSON lines, or the elements of one array as rows.
+    """Yield the rows of JSON lines, or the elements of one array.
 
-    The input is one array if its first line begins with `[`, and is either the only line or no JSON by itself. Blank
-    lines do not count.
+    The input is one array if its first line begins with `[`, and is the only line or no JSON by itself.
     """
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
@@ -213,7 +195,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of the array in these lines as rows. The first error of syntax is the last item."""
+    """Yield the elements of an array as rows. An error of syntax is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -263,7 +245,7 @@ def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Mal
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(value, ValueError):
-        # Leave out the error's line number: it is 1, because the line was parsed alone.
+        # The line was parsed alone: the error's line number is always 1.
         why = f"{value.msg}: column {value.colno}" if isinstance(value, json.JSONDecodeError) else value
         return Malformed(number, f"is not JSON: {why}")
     if isinstance(value, str):
@@ -287,7 +269,7 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             return
         except csv.Error as error:
             yield Malformed(line, f"is no CSV: {error}")
-            # At the end of the file, the reader would raise this error again and again.
+            # At the end of the file, the reader would raise this error for ever.
             if reader.line_num == before:
                 return
             continue
@@ -328,10 +310,7 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
 
 
 def _cell(name: str, cell: str) -> Any:
-    """Return a cell of CSV as text. Cells of delay_seconds and message_attributes are converted.
-
-    An empty cell of a column in `SQS` is None. Raises ValueError for attributes that are not JSON.
-    """
+    """Return a cell of CSV as the value of its column. Raise ValueError for attributes that are not JSON."""
     if name not in SQS or not cell:
         return cell if name not in SQS else None
     if name == "delay_seconds":
@@ -347,7 +326,7 @@ def _cell(name: str, cell: str) -> Any:
 def _table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table, with the body as `body`. First add the names of the table's columns to `names`."""
+    """Yield the rows of a table, with the body as `body`. First add its columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows
@@ -378,16 +357,14 @@ def _delta(source: str) -> Any:
         loaded = DeltaTable(source)
         if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
             return loaded.to_pyarrow_table()
-        # With column mapping, the files have other column names than the table. `to_pyarrow_table` would return nulls.
+        # With column mapping, `to_pyarrow_table` would return nulls: the files have other column names.
         return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
     except DeltaError as error:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
 def _parquet(source: str) -> Any:
-    """Return the rows of a Parquet file or of a folder of such files, with the columns of all files. Each folder named
-    COLUMN=VALUE gives a column.
-    """
+    """Return the rows of Parquet files, with a column for each folder named COLUMN=VALUE."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 

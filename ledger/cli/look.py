@@ -108,11 +108,10 @@ def _receipts_of(
 ) -> tuple[set[str], bool]:
     """Return the receipts that a message has had, also in earlier queues, and whether all needed versions were kept.
 
-    The search begins with the message's present queue and receipt. The version before a receipt's grant shows the
-    previous receipt. The version before the message's arrival in a queue, or before its restore, shows the previous
-    queue and receipt. If such a version is not kept any more, stderr gets a line about it.
+    Search backwards from the message's present queue and receipt. The version before a receipt's grant shows the
+    previous receipt. The version before an arrival or a restore shows the previous queue and receipt.
     """
-    # A receipt has one event `granted`. Grants to retries of its attempt are events `granted again`.
+    # A receipt has one event `granted`. A retry's event is `granted again`.
     granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
     arrivals = [
         (event["version"], names.get(event["queue"])) for event in events if event["event"] in ("arrived", "restored")
@@ -140,8 +139,7 @@ def _receipts_of(
 
 
 def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
-    """Return the queue and the receipt of a message as of a version (None: now); None if the message did not exist
-    then."""
+    """Return a message's queue and receipt as of a version (None: now), if it existed then."""
     from ledger.rules.message_id import place
 
     segment, seq = place(message)
@@ -197,7 +195,7 @@ def sql(
 
 
 def _cut_to_microseconds(table: pa.Table) -> pa.Table:
-    """Return the table with columns of nanoseconds cut to microseconds, as Python's instants have no nanoseconds."""
+    """Cut the nanoseconds, which Python's instants do not have."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -208,7 +206,7 @@ def _cut_to_microseconds(table: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows. An instant or a duration that Python cannot hold becomes a text."""
+    """Return a table's rows, with texts for instants and durations that Python cannot hold."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -330,9 +328,9 @@ def _explained(
     return replace(explanation, verb=verb)
 
 
-#: Verbs are counted over this many seconds.
+#: In seconds.
 WINDOW = 60
-#: The first look reads at most this number of commits of each table.
+#: The most commits of each table that the first look reads.
 MOST_COMMITS = 500
 TABLES = ("visibility", "messages")
 _CLEAR = "\x1b[H\x1b[2J"
@@ -408,8 +406,7 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 class Rates:
     """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
 
-    The numbers are approximate. An event of a commit counts as a verb. A commit without events counts as one verb, even
-    if several sends share it.
+    A commit without events counts as one verb, even if several sends share it.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -418,14 +415,11 @@ class Rates:
         self._last: dict[str, int] = {}
         #: Time (ms), id of the queue, number of verbs.
         self._seen: list[tuple[int, str, int]] = []
-        #: The first look has read every commit since this time (ms).
+        #: The first look has read every commit since this instant (ms).
         self._since = 0
 
     def now(self) -> dict[str, float]:
-        """Return the verbs a second of each queue, by its id.
-
-        If the first look did not read all commits of WINDOW seconds, the rate is that of a shorter time.
-        """
+        """Return the verbs a second by the queue's id."""
         now = self._clock()
         for table in TABLES:
             self._follow(table)
@@ -446,7 +440,7 @@ class Rates:
         for commit in commits:
             metadata = commit.metadata
             if metadata.get("queue"):
-                # Verbs that share a commit have their events in it. A send has no event.
+                # A commit has the events of all its verbs. A send has none.
                 self._seen.append(
                     (metadata.get("at", commit.timestamp), metadata["queue"], max(1, len(metadata.get("events", ()))))
                 )

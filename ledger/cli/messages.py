@@ -102,11 +102,7 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
 
 
 def _nothing(queue: Queue) -> str:
-    """Return a sentence for people: no message is visible.
-
-    If messages are in flight, postponed or parked, the sentence counts all of these as in flight. The sentence then
-    says when the first one becomes visible.
-    """
+    """Return a sentence: no message is visible, how many are hidden, and until when."""
     from ledger.clock import instant
 
     store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
@@ -122,7 +118,7 @@ def _nothing(queue: Queue) -> str:
 
 
 def document(message: Message) -> dict[str, Any]:
-    """Return the fields of a message as a document for JSON. Fields without a value are left out."""
+    """Return the fields of a message that have a value, for JSON."""
     attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
     fields = {
         "message_id": message.message_id,
@@ -149,8 +145,7 @@ def _attribute(attribute: Any) -> dict[str, Any]:
 
 
 def _read(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, release the claim, whose receipt was not printed, and
-    raise the error."""
+    """Return the messages of a claim. If they cannot be read, release the claim: its receipt was not printed."""
     try:
         return claim.messages()
     except LedgerError as error:
@@ -312,7 +307,6 @@ def _settle(
         lost = f"; {settled.lost:,} were lost to others" if settled.lost else ""
         report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    # A handle that the user names several times counts once.
     outcomes = settle_handles(list(dict.fromkeys(_handles(handles))))
     if json:
         print_json(*(_document(outcome) for outcome in outcomes))
@@ -340,10 +334,7 @@ def _handles(handles: Iterable[str]) -> Iterator[str | None]:
 
 
 def _receipt_on_stdin() -> str | None:
-    """Return the receipt on stdin; None if the line is of a receive that found nothing.
-
-    Raises WrongInput unless stdin has exactly one line that is not blank.
-    """
+    """Return the receipt on stdin; None if the line is of a receive that found nothing."""
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
         raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
@@ -351,10 +342,6 @@ def _receipt_on_stdin() -> str | None:
 
 
 def _receipt_field(line: str, number: int, name: str) -> str | None:
-    """Return a handle or a receipt: the line itself, or the field `name` of a line of `ledger receive --json`.
-
-    Raises WrongInput for a line that begins with `{` and has no such field.
-    """
     if not line.startswith("{"):
         return line
     try:
@@ -368,7 +355,7 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
     return field
 
 
-#: If more messages match --where, nothing is moved: their ids must fit in memory.
+#: The most messages of --where: their ids must fit in memory.
 MOST = 1_000_000
 
 
@@ -417,8 +404,7 @@ def redrive(
 
 
 def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
-    """Return the ids of the visible messages of a queue that match a predicate. Raises WrongInput beyond MOST."""
-    # The line break ends a comment at the predicate's end, which would hide the parenthesis.
+    # The line break ends a comment in the predicate.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
         ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()

@@ -15,19 +15,17 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
-#: The exit code of a command that was done in part.
 IN_PART = 3
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class WrongInput(click.ClickException):
-    """The error for an input that cannot be used: exit code 2, and no usage text."""
+    """An input cannot be used: exit code 2, and no usage text."""
 
     exit_code = 2
 
 
 def with_root(function: Function) -> Function:
-    """Add --root and --settings to a command."""
     for option in (
         click.option(
             "--settings",
@@ -48,12 +46,11 @@ def with_root(function: Function) -> Function:
 
 
 def as_json(function: Function) -> Function:
-    """Add --json to a command."""
     return click.option("--json", "json", is_flag=True, help="For programs: print JSON, a document a line.")(function)
 
 
 def find_root(root: str | None) -> str | None:
-    """Return the root: the argument ROOT of a command, else an option --root, else LEDGER_ROOT, else None.
+    """Return the root: the argument ROOT of a command, else --root, else LEDGER_ROOT, else None.
 
     Raises click.UsageError if the argument and an option name two different ledgers.
     """
@@ -67,14 +64,13 @@ def find_root(root: str | None) -> str | None:
             if one and is_typed and os.path.realpath(one) != os.path.realpath(place):
                 raise click.UsageError(f"Which ledger, {place} or {one}? Name one: as ROOT, or by --root.")
         return str(place)
-    # An option --root after the command's name overrides one before the name.
+    # --root after the command's name overrides --root before it.
     if root_of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(root_of_all)
     return root or None
 
 
 def require_root(root: str | None) -> str:
-    """Return the root. Raise click.UsageError if there is none."""
     place = find_root(root)
     if place is None:
         raise click.UsageError("Which ledger? Give --root ROOT, or set the environment variable LEDGER_ROOT.")
@@ -82,7 +78,6 @@ def require_root(root: str | None) -> str:
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """Open the ledger that the options name. With `create`, make the ledger if there is none."""
     place = require_root(root)
     with _fast_imports():
         from ledger.ledger import Ledger
@@ -94,11 +89,7 @@ def open_ledger(root: str | None, settings: str | None, *, read_only: bool = Fal
 
 @contextmanager
 def _fast_imports() -> Iterator[None]:
-    """Make the imports in the block faster.
-
-    During the block Python collects no garbage. From the block on, OpenBLAS has one thread, unless the environment says
-    otherwise. If neither pyarrow nor pandas was imported before, pyarrow works without pandas from the block on.
-    """
+    """Make imports faster: no garbage collection in the block, one thread of OpenBLAS, pyarrow without pandas."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
     gc.disable()
@@ -111,20 +102,16 @@ def _fast_imports() -> Iterator[None]:
 
 
 class _NoPandas:
-    """A finder of modules that hides pandas from imports."""
-
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raise ModuleNotFoundError for pandas; find no other module."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
 def _import_arrow_without_pandas() -> None:
-    """Import pyarrow so that it takes pandas as not installed. Do nothing if pyarrow or pandas was imported before.
+    """Import pyarrow so that it takes pandas as not installed, unless one of them was imported before.
 
-    With its first array, pyarrow imports pandas, to recognize DataFrames. This may take longer than the rest of a
-    command, which has no DataFrames.
+    With its first array, pyarrow would import pandas, which may take longer than the rest of a command.
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return

@@ -129,7 +129,6 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 
 
 def _require_folder(name: str, path: str) -> None:
-    """Raise click.UsageError for `-`: a backup and a ledger are folders, and `-` means a stream."""
     if path == "-":
         raise click.UsageError(
             f"{name} must be a folder, and - means a stream. For a folder with the name -, write ./-."
@@ -326,7 +325,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
 
 def _depth(root: str, settings: str | None) -> dict[str, int] | None:
-    """Return how many queues, messages and messages in flight a ledger has; None if it cannot be read."""
+    """Return the number of queues, messages and messages in flight, if the ledger can be read."""
     from ledger.errors import LedgerError
 
     try:

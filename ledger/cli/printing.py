@@ -14,18 +14,16 @@ from typing import Any
 
 import click
 
-#: Tables and blocks show at most this number of characters of a text.
+#: In characters: longer texts are cut, except in JSON and CSV.
 LONGEST = 400
 
 
 def many(count: int, thing: str) -> str:
-    """Return a count and its noun, in the plural unless the count is 1."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def print_json(*documents: Any) -> None:
-    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC, bytes in base64. NaN and infinity are
-    null."""
+    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC, bytes in base64; NaN is null."""
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
@@ -35,7 +33,7 @@ def print_json(*documents: Any) -> None:
 
 
 def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV with a header. Instants, bytes and nested values are as in JSON. The cell of None is empty."""
+    """Print CSV with a header. Instants, bytes and nested values are as in JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -53,7 +51,6 @@ def _cell(value: Any) -> str:
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
-    """Print what a command did: if `json`, the document as JSON, else the sentence."""
     if json:
         print_json(document)
     else:
@@ -61,15 +58,11 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
-    """Print rows as `table_of` does. If there are no rows, print the text `if_empty`."""
     click.echo(table_of(rows) if rows else if_empty)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
-    """Return rows (at least one) as text in aligned columns. A column of numbers (and None) is aligned on the right.
-
-    `cell_of` formats a value; the default is `text_for_people`.
-    """
+    """Return rows (at least one) as text in aligned columns, numbers on the right."""
     names, text_of = list(rows[0]), cell_of or text_for_people
     cells = [[text_of(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
@@ -84,11 +77,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | 
 
 
 def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
-    """Print each block as lines of `name  value`, and an empty line between two blocks.
-
-    Values that are None, an empty mapping or an empty text have no line.
-    If there are no blocks, print `if_empty`.
-    """
+    """Print each block as lines of `name  value`, without values that are None, an empty mapping or an empty text."""
     first = True
     for block in blocks:
         filled = {name: value for name, value in block.items() if value not in (None, {}, "")}
@@ -103,11 +92,7 @@ def print_blocks(blocks: Iterable[Mapping[str, Any]], if_empty: str) -> None:
 
 
 def text_for_people(value: Any) -> str:
-    """Return a value as text for people.
-
-    Thousands are separated, floats have one digit after the point, instants have whole seconds. A long text is cut
-    after LONGEST characters. Characters that cannot be printed are escaped.
-    """
+    """Return a value as text for people. Cut a long text, and escape characters that cannot be printed."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -147,24 +132,21 @@ def _plain(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
-    """Return an instant in UTC. A timestamp without a time zone is returned as it is."""
     return value if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
 class ProgressLine:
-    """The progress of a command: a line on stderr, if stderr is a terminal."""
+    """A line on stderr that shows progress, if stderr is a terminal."""
 
     def __init__(self, every: float = 0.2) -> None:
         self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
 
     def __call__(self, text: str) -> None:
-        """Replace the line by this text. Do nothing within `every` seconds after the last text that was shown, or after
-        this object was made."""
+        """Replace the line by this text, unless it was replaced within `every` seconds."""
         if self._shows and time.monotonic() >= self._next:
             click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
             self._next = time.monotonic() + self._every
 
     def done(self) -> None:
-        """Remove the line."""
         if self._shows:
             click.echo("\r\x1b[K", err=True, nl=False)

@@ -40,7 +40,6 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            # This queue gets a row without counts.
             rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:
@@ -53,7 +52,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     return int(bool(wrong))
 
 
-#: The states of messages that commands show, by their names in `results.Counts`.
+#: Fields of `results.Counts`.
 STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
@@ -63,7 +62,6 @@ def depth_of(queue: Queue) -> dict[str, Any]:
 
 
 def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
-    """Return the row of a queue. Without `counts`, all values but the queue's name are None."""
     age = None if counts is None else counts.age_of_oldest
     states = {state: getattr(counts, state, None) for state in STATES}
     return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
@@ -84,7 +82,6 @@ def show(queue: str, json: bool, root: str | None, settings: str | None) -> None
 
 
 def show_queue(queue: Queue, json: bool) -> None:
-    """Print a queue's counts, attributes and tags, and the queues whose dead letters it takes."""
     parts = {"counts": depth_of(queue), "attributes": queue.attributes(), "tags": queue.tags()}
     sources = queue.dead_letter_source_queues()
     if json:
@@ -96,7 +93,7 @@ def show_queue(queue: Queue, json: bool) -> None:
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts, and for repeated names."""
+    """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts and repeated names."""
     values: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -196,10 +193,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the question on a terminal, unless `yes`. Raise click.ClickException if the user does not agree.
-
-    If stdin is no terminal, raise click.UsageError, which names --yes.
-    """
+    """Ask the question on a terminal, unless `yes`. Raise click.ClickException if the user does not agree."""
     if yes:
         return
     if not sys.stdin.isatty():

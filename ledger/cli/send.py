@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.cli.inputs import InputContent
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
-#: Without --json, the command prints at most this number of refused rows, and of lines that cannot be read.
+#: The most refused rows, and the most unreadable lines, that are printed without --json.
 MOST_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
@@ -94,7 +94,7 @@ def send(
         )
     if content.bodies is not None and not json:
         click.echo(f"ledger: {text_for_people(content.bodies)}", err=True)
-    # The command prints the refused rows itself. The log `ledger.send` would repeat the first ones.
+    # The command itself prints the refused rows, which this log would repeat.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = ProgressLine(every=0)
     progress(f"sending {many(len(content.entries), 'message')}")
@@ -165,7 +165,6 @@ def _malformed(content: InputContent) -> list[dict[str, Any]]:
 
 
 def _print_lines(lines: Iterable[tuple[int, str]]) -> None:
-    """Print the problems of at most MOST_NAMED lines to stderr, and the number of further lines."""
     named_lines = list(lines)
     for line, problem in named_lines[:MOST_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)

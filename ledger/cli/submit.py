@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-#: Jobs that take ROOT and QUEUE as their first arguments, and make neither the ledger nor the queue.
+#: Jobs whose first arguments are ROOT and QUEUE, and which make neither.
 ON_QUEUES = ("work", "send")
 
 
@@ -43,15 +43,14 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # Replace this process, so that a signal to this process reaches the script.
+    # A signal to this process has to reach the script.
     os.execvpe(command[0], command, environment)
 
 
 def _require_queue(arguments: tuple[str, ...]) -> None:
     """Raise LedgerDoesNotExist or QueueDoesNotExist before a JVM starts.
 
-    The check is left to the job if an option comes before ROOT or QUEUE, or if the ledger cannot be opened. The same
-    holds if ROOT has a colon, as a URI has: the storage's keys may be in Spark's configuration.
+    Leave a URI to the job: only Spark's configuration may have the keys of its storage.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, QueueDoesNotExist
     from ledger.ledger import Ledger

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
     from ledger.results import Copied
 
-#: Attributes that name queues or accounts of one ledger. `ledger copy --create` does not give them to the new queue.
+#: Attributes that name queues or accounts of one ledger: `ledger copy --create` leaves them out.
 OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
 _attempt = click.option(
     "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."
@@ -98,7 +98,7 @@ def _find_or_create(target: Ledger, name: str, source: Queue) -> Queue:
 
 
 def _require_file(path: str) -> None:
-    """Raise click.UsageError for `-`: a Parquet file is no stream, as it is read from its end."""
+    """Raise click.UsageError for `-`: a Parquet file is read from its end."""
     if path == "-":
         raise click.UsageError("FILE is -, and an export is a Parquet file, no stream: name a file.")
 

@@ -12,7 +12,7 @@ from ledger.errors import (
     SparkIsNeeded,
 )
 
-#: For a field that an error names, the option or argument of the command line.
+#: By the field that an error names.
 OPTIONS = {
     "MaxNumberOfMessages": "--max",
     "max_messages": "--max",
@@ -44,7 +44,7 @@ OPTIONS = {
     "every": "--every",
     "upkeep-every": "--upkeep-every",
 }
-#: Phrases about Python, each with its replacement on the command line.
+#: Each with its replacement on the command line.
 _PHRASES = (
     ("Must be a datetime with a time zone, or such a text", "Must be an instant with a time zone"),
     (", or pass datetime(..., tzinfo=timezone.utc)", ""),
@@ -60,7 +60,6 @@ _PHRASES = (
 
 
 def error_text(error: LedgerError) -> str:
-    """Return an error's text with options in place of parameters."""
     if isinstance(error, LedgerDoesNotExist) and not error.fix:
         how_to_create = "`ledger queues create NAME` makes one, with a queue"
         return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or how_to_create}"
@@ -69,7 +68,7 @@ def error_text(error: LedgerError) -> str:
     if isinstance(error, QueueDoesNotExist):
         advice = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
         return f"{error.message} {advice}"
-    # Names of a queue's attributes are the same on the command line.
+    # A queue's attributes have the same names here.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
         return _of_value(error)
     if isinstance(error, MissingParameter) and error.field in OPTIONS:

@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-#: The states in a bar, each with a colour for light and dark pages.
+#: By state, a colour for light and dark pages.
 BAR = (
     ("visible", "#8fa3b8"),
     ("delayed", "#b9a3d0"),
@@ -18,9 +18,8 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: A table shows at most this many queues, or outcomes.
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
-#: How many characters of an error a table shows.
+#: In characters.
 MOST_OF_AN_ERROR = 200
 _OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
@@ -37,7 +36,6 @@ def field_table(title: str, rows: Iterable[tuple[str, object]], below: str = "")
 
 
 def of_queue(queue: Any) -> str:
-    """Return a queue as HTML: its messages by state, the age of the oldest, and the queue's visibility timeout."""
     counts = queue.counts()
     attributes = queue.access.record().attributes
     rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
@@ -47,10 +45,7 @@ def of_queue(queue: Any) -> str:
 
 
 def of_ledger(ledger: Any) -> str:
-    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues, by name.
-
-    A queue whose counts raise an error, such as ClocksDisagree, shows the error.
-    """
+    """Return a ledger as HTML: a line for each of its first MOST_QUEUES queues, with its counts or their error."""
     queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
     names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
@@ -69,10 +64,6 @@ def of_ledger(ledger: Any) -> str:
 
 
 def of_claim(claim: Any) -> str:
-    """Return a claim as HTML: its messages, its deadline and the time left, its receipt and its version.
-
-    A claim without a grant shows its queue, and its error if it has one.
-    """
     if claim.grant is None:
         return field_table(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
@@ -86,7 +77,7 @@ def of_claim(claim: Any) -> str:
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> str:
-    """Return outcomes as HTML: the counts of both kinds, and a line for each of MOST_OUTCOMES, failed first."""
+    """Return outcomes as HTML: the counts of both kinds, and the first MOST_OUTCOMES, failed ones first."""
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not outcome for outcome in outcomes)
@@ -104,7 +95,6 @@ def of_outcomes(outcomes: Sequence[Any]) -> str:
 
 
 def _until(deadline: datetime | None, now: float) -> str:
-    """Return a claim's deadline (None: it holds no message) and the time from now until it, or since it, as text."""
     if deadline is None:
         return "over: deleted, released, or lost to others"
     left = deadline.timestamp() - now
@@ -112,7 +102,6 @@ def _until(deadline: datetime | None, now: float) -> str:
 
 
 def of_fields(value: Any, names: Sequence[str]) -> str:
-    """Return a value as HTML: those of the named attributes that are not None."""
     rows = [(_words(name), getattr(value, name)) for name in names if getattr(value, name) is not None]
     return field_table(type(value).__name__, rows)
 

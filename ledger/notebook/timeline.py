@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: How one message of an event changes the numbers of stored, in-flight and deleted messages. Other events change none.
+#: Changes in the numbers of stored, in-flight and deleted messages.
 _CHANGES_BY_EVENT = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -21,12 +21,12 @@ _CHANGES_BY_EVENT = {
 }
 
 
-#: Events by which a holder releases messages that stay hidden until a deadline.
+#: Releases of messages that stay hidden until a deadline.
 _HIDDEN = ("postponed", "parked")
 
 
 class Level(NamedTuple):
-    """How many messages were in each state from the instant `at` on (seconds since the start)."""
+    """The messages in each state from the instant `at` on (seconds since the start)."""
 
     at: float
     stored: int
@@ -36,12 +36,11 @@ class Level(NamedTuple):
 
 @dataclass
 class ClaimSpan:
-    """One claim: its owner (the receiver), its start and end, how it ended, and how many messages it took over.
+    """One claim, with instants in seconds since the timeline's start.
 
-    Instants are seconds since the timeline's start. `end` is None while no event shows the end. The claim ends once all
-    of its messages are settled or hidden, or at its deadline if it ran out. Only a later receive of its messages shows
-    that it ran out. `taken_over` counts the messages of earlier claims that had run out by the granting commit (for all
-    claims of that commit together).
+    The claim ends once all of its messages are settled or hidden, or at its deadline if it ran out. Only a later
+    receive of its messages shows that it ran out. `end` is None while no event shows the end. `taken_over` counts the
+    messages of expired claims that the granting commit took over, for all of its claims together.
     """
 
     owner: str
@@ -51,11 +50,11 @@ class ClaimSpan:
     end: float | None = None
     ran_out: bool = False
     taken_over: int = 0
-    #: The latest known deadline of the claim.
+    #: The latest known deadline.
     until: float = 0.0
-    #: For each deadline, the number of messages without a known outcome.
+    #: By deadline, the number of messages without a known outcome.
     left: dict[float, int] = field(default_factory=dict)
-    #: For each deadline of messages that were released and are hidden, the instant since which they are hidden.
+    #: By deadline of released messages that are hidden, the instant since which they are hidden.
     hidden: dict[float, float] = field(default_factory=dict)
 
 
@@ -63,9 +62,8 @@ class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
-    in seconds. Earlier releases of the package recorded parked messages as "extended". An event "extended" counts as
-    parked if it has a reason. Such an event also counts as parked if it extends for longer than `timeout` and than the
-    claim's own timeout.
+    in seconds. Earlier releases recorded parked messages as "extended": such an event counts as parked if it has a
+    reason, or extends for longer than `timeout` and than the claim's own timeout.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
@@ -83,9 +81,9 @@ class Timeline:
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
-        No commit is made when a deadline passes. With `now`, all messages whose deadline has passed by then count as
-        stored again. Without `now`, only those count that somebody received again, and hidden ones whose deadline is
-        not after the last event.
+        No commit is made when a deadline passes. With `now`, all messages whose deadline has passed count as stored
+        again. Without `now`, only those count that somebody received again, and hidden ones whose deadline is not after
+        the last event.
         """
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
@@ -105,7 +103,6 @@ class Timeline:
         return moments
 
     def holds(self) -> list[ClaimSpan]:
-        """Return every claim of the events, in the order of the grants."""
         holds: dict[str, ClaimSpan] = {}
         expired_by_version: dict[int, int] = defaultdict(int)
         for event in self.events:
@@ -125,12 +122,11 @@ class Timeline:
 
 
 def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
-    """Apply an event that came after the grant to a claim."""
     kind, until = event["event"], event["visible_at"]
     if kind == "expired":
         _take(hold, event["messages"], until)
         if until not in hold.hidden:
-            # The deadline passed for all messages that had it, also for those that nobody has received again yet.
+            # The deadline passed also for messages that nobody has received again.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
     if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
@@ -144,14 +140,14 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
     if held:
         hold.until = max(held)
     elif hold.end is None or event["owner"] == hold.owner:
-        # Later events by other owners, on messages that this claim had hidden, do not move the claim's end.
+        # Other owners' events, on messages that this claim had hidden, do not move its end.
         hold.end = max(hold.end or 0.0, event["at"])
 
 
 def _take(hold: ClaimSpan, messages: int, first_deadline: float | None = None) -> None:
     """Remove messages from `hold.left`, because an event gave them an outcome or another deadline.
 
-    Remove those with the deadline `first_deadline` first, then held ones, then hidden ones, each by their deadlines.
+    Those with `first_deadline` go first, then held ones, then hidden ones, by their deadlines.
     """
     for deadline in sorted(hold.left, key=lambda one: (one != first_deadline, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])

@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: The figure shows at most this many owners: those whose first claim came last.
+#: The owners whose first claim came last are shown.
 MOST_OWNERS = 30
 _DAY = 86_400
 
@@ -52,9 +52,9 @@ def of_queue(access: Access, last: float | None) -> Any:
 
 
 def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
-    """Return the levels with stored messages added, so that the last level has the present number, `stored`.
+    """Add stored messages to the levels, so that the last level has the present number, `stored`.
 
-    The added messages are those whose sends are not known any more, because upkeep has dropped them.
+    Upkeep has dropped the sends of the added messages.
     """
     unknown = stored - moments[-1].stored if moments else 0
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
@@ -63,7 +63,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
 def _figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
-    """Return a figure of levels and claims, whose seconds count from the instant `start`, in UTC."""
+    """Return a figure of levels and claims, whose seconds count from the instant `start`."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib import dates as without_types
@@ -96,20 +96,19 @@ def _figure(
         lower.xaxis.set_major_locator(locator)
         lower.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
         upper.set_xlim(begin, end)
-    # The caller shows the figure. If pyplot kept it, a notebook would show it twice.
+    # If pyplot kept the figure, a notebook would show it twice.
     plt.close(figure)
     return figure
 
 
 def _in_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
-    """Return the same claim with matplotlib's instants, which count days. `zero` is the instant of second 0."""
+    """Return the claim with matplotlib's instants, in days. `zero` is the instant of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
     hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
     return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
 
 
 def _draw_legend(axes: Any) -> None:
-    """Draw a legend of the bars of `leases`."""
     from matplotlib.patches import Patch
 
     bars = [
@@ -130,7 +129,6 @@ def _draw_legend(axes: Any) -> None:
 
 
 def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
-    """Draw the number of messages in each state, as areas."""
     times = [moment.at for moment in moments] + [end]
     stored, in_flight, deleted = ([*values, values[-1]] for values in zip(*(moment[1:] for moment in moments)))
     axes.stackplot(

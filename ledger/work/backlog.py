@@ -1,10 +1,9 @@
-"""The messages of a consumer that wait for its handler. The handler's threads, or tasks of an event loop, take them.
+"""The messages of a consumer that wait for its handler's threads, or tasks of an event loop.
 
-On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done (it
-failed, is retried later, or is rejected), the later messages of its group are given back. This includes messages of the
-same claim that are read later. In this module, the groups of such messages are the given-back groups.
+On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done,
+all later messages of its group in the same claim are given back, read or not: the group is a given-back group.
 
-If a group's limit allows no call for a message yet, the message is put aside: it waits in memory (`AsideMessages`).
+A message whose group's limit allows no call yet is put aside.
 """
 
 from __future__ import annotations
@@ -23,20 +22,19 @@ from ledger.message import Message
 
 
 class AsideMessages:
-    """Messages that are put aside, each until an instant of a monotonic clock. Threads share the object."""
+    """Messages that are put aside, each until an instant of a monotonic clock. Thread-safe."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._lock, self._numbers = now, threading.Lock(), itertools.count()
         self._waiting: list[tuple[float, int, Any, Message]] = []
         self._of_group: Counter[str | None] = Counter()
-        #: When each message was put aside for the first time, by message id.
+        #: By message id.
         self._since: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, claim: Any, message: Message, seconds: float) -> None:
-        """Put a message of a claim aside for some seconds."""
         with self._lock:
             now = self._now()
             self._since.setdefault(message.message_id, now)
@@ -44,7 +42,6 @@ class AsideMessages:
             self._of_group[message.message_group_id] += 1
 
     def take_due(self) -> list[tuple[Any, Message]]:
-        """Remove and return the messages that are due again, the earliest first."""
         due = []
         with self._lock:
             while self._waiting and self._waiting[0][0] <= self._now():
@@ -54,28 +51,25 @@ class AsideMessages:
         return due
 
     def seconds_to_next(self) -> float | None:
-        """Return in how many seconds the next message is due; None if none is put aside."""
         with self._lock:
             return max(self._waiting[0][0] - self._now(), 0) if self._waiting else None
 
     def waited(self, message: Message) -> float:
-        """Return how many seconds ago a message was first put aside; 0 if that is not known."""
+        """Return the seconds since a message was first put aside; 0 if never."""
         with self._lock:
             since = self._since.get(message.message_id)
             return 0 if since is None else self._now() - since
 
     def count(self, group: str | None) -> int:
-        """Return how many messages of a group are put aside."""
         with self._lock:
             return self._of_group[group]
 
     def forget(self, message: Message) -> None:
-        """Forget when a message was first put aside. Call this when a handler gets it, or when it is given back."""
         with self._lock:
             self._since.pop(message.message_id, None)
 
     def remove(self, claim: Any = None) -> list[Message]:
-        """Remove and return the messages of a claim; without a claim, all messages."""
+        """Remove and return the messages of a claim; without a claim, all."""
         with self._lock:
             removed = [one for one in self._waiting if claim is None or one[2] is claim]
             self._waiting = [one for one in self._waiting if claim is not None and one[2] is not claim]
@@ -88,20 +82,16 @@ class AsideMessages:
 
 @dataclass(frozen=True)
 class HandlerCall:
-    """Messages of one claim that are handed out together.
-
-    Usually the handler is called once for them (see `handler_calls`). `claim` is the consumer's key of the claim.
-    """
+    """Messages of one claim that are handed out together. `claim` is the consumer's key of the claim."""
 
     claim: Any
     messages: list[Message]
 
 
 class Backlog:
-    """Messages that wait for a handler. Threads share the object.
+    """Messages that wait for a handler. Thread-safe.
 
-    The backlog calls `wake` when messages were added, when the backlog was closed, and on a FIFO queue when a call has
-    ended. Only an event loop needs `wake`.
+    An event loop sets `wake`, which is called when there may be messages, and at the close.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -109,13 +99,12 @@ class Backlog:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[Any, Message]] = deque()
-        #: On a FIFO queue. `_groups` has the waiting messages by group. `_ready` has those of these groups that no
-        #: running call has messages of, and `_busy` has the groups that a running call has messages of.
+        #: On a FIFO queue: `_groups` has the waiting messages by group, `_busy` the groups of running calls, and
+        #: `_ready` the groups of `_groups` that are not busy.
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
-        #: Messages that their group's limit refuses for a moment. On a FIFO queue `_asleep` has the other waiting
-        #: messages of these groups.
+        #: On a FIFO queue `_asleep` has the other waiting messages of the groups that have a message in `aside`.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
         #: By claim, the given-back groups.
@@ -130,14 +119,10 @@ class Backlog:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the backlog hands out no more messages, ever."""
         return self._is_closed
 
     def add(self, claim: Any, messages: Iterable[Message]) -> list[Message]:
-        """Add messages of a claim, in their order.
-
-        Leave out and return the messages of groups that the claim has given back.
-        """
+        """Add messages of a claim. Return those of given-back groups, which are not added."""
         behind: list[Message] = []
         with self._changed:
             given_back = self._given_back.get(claim, ())
@@ -162,15 +147,12 @@ class Backlog:
         return behind
 
     def forget(self, claim: Any) -> None:
-        """Forget the given-back groups of a claim. Call this when no more messages of the claim will be added."""
+        """Forget the given-back groups of a claim of which no more messages will come."""
         with self._lock:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call. Call `finish` when that call has ended.
-
-        Return None if no message is ready, or if the backlog is closed.
-        """
+        """Return messages for the next call, if any are ready. The caller calls `finish` after the call."""
         with self._lock:
             return self._take()
 
@@ -188,9 +170,9 @@ class Backlog:
     ) -> list[tuple[Any, Message]]:
         """Note that a call has ended. Return the messages of the groups in `given_back` that wait or are in `aside`.
 
-        `aside` has messages of the call. Those of other groups are handed out again, each after its seconds. On a FIFO
-        queue only the seconds of a group's first message count. The group's messages in `aside` are handed out in their
-        order, before all other messages of the group.
+        Args:
+            aside: Messages of the call to hand out again, each after its seconds. On a FIFO queue they go before all
+                other messages of their group, after the seconds of the group's first message.
         """
         with self._changed:
             self.calls -= 1
@@ -225,20 +207,17 @@ class Backlog:
         return dropped
 
     def shuffle(self) -> None:
-        """Shuffle the waiting messages. On a FIFO queue shuffle the ready groups, whose messages keep their order.
-
-        Messages that are put aside are not shuffled.
-        """
+        """Shuffle the waiting messages; on a FIFO queue only the order of the ready groups."""
         with self._lock:
             random.shuffle(self._waiting)
             random.shuffle(self._ready)
 
     def remove(self, claim: Any = None) -> int:
-        """Remove the waiting messages of a claim (None: of all claims), also those put aside. Return how many."""
+        """Remove the messages of a claim (None: of all claims), also those put aside. Return how many."""
         with self._lock:
             put_aside = self.aside.remove(claim)
             for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
-                # The group waited for the removed message: its other messages are ready.
+                # The group waited for the removed message.
                 self._groups[group] = self._asleep.pop(group)
                 self._ready.append(group)
             removed = len(put_aside)
@@ -260,7 +239,6 @@ class Backlog:
             return removed
 
     def close(self) -> None:
-        """Hand out no more messages."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -275,7 +253,6 @@ class Backlog:
         return call
 
     def _wake_due(self) -> None:
-        """Make the messages that were put aside and are due the next messages of the queue, or of their FIFO group."""
         for entry in reversed(self.aside.take_due()):
             if not self._in_order:
                 self._waiting.appendleft(entry)

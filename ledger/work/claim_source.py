@@ -1,8 +1,7 @@
 """The receives of a worker or a consumer.
 
-In this module a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id,
-each receive gets an id made of it and the number of the claim. If a consumer has several processes, the id also has the
-number of the process (see `rules.attempts.claim_id`). By these ids a retry finds the claims of a failed run.
+Here a worker is a worker of `Queue.work`, or one process of a consumer. If the caller gave an attempt id, each receive
+has an id made of it and numbers (`rules.attempts.claim_id`). By these ids a retry finds the claims of a failed run.
 """
 
 from __future__ import annotations
@@ -21,21 +20,16 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 
-#: The most characters of a worker's attempt id. A longer one is shortened, because the numbers of the process and of
-#: the claim are appended to it.
+#: A longer attempt id is shortened, to append the numbers of the process and of the claim.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
-#: If a run meets another live run of its attempt, the numbers of its next claims begin at random in this range.
+#: A run that meets another live run of its attempt draws its next claim's number from these.
 APART = range(1_000_000, 1_000_000_000)
-#: The states of messages that may be received now (the first state), or after a delay or a lock.
+#: Messages that may be received now (the first state), or after a delay or a lock.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
 class ClaimSource:
-    """The claims of one worker on one queue. `timeout` is the visibility timeout of each claim, in seconds.
-
-    Raises:
-        InvalidParameterValue: The visibility timeout is 0: others could receive the messages of such a claim at once.
-    """
+    """The claims of one worker on one queue, each with the visibility timeout `timeout`, in seconds."""
 
     def __init__(
         self,
@@ -54,7 +48,7 @@ class ClaimSource:
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
         self._share = share
-        #: Whether the queue is FIFO. If so, `_before` is the store's change token from just before the last receive.
+        #: `_before`: on a FIFO queue, the store's change token from just before the last receive.
         self._in_order = is_fifo(access.record().attributes)
         self._before: object = None
         self._parts_ways = False
@@ -62,9 +56,8 @@ class ClaimSource:
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages an earlier run of the attempt holds under it.
 
-        The ids of earlier claims that are still held come first. Then come ids with greater numbers, and 0 messages. If
-        two runs of one attempt are alive, both get the same claims, until one calls `part_ways`. A worker without an
-        attempt id gets (None, 0) for each receive.
+        Earlier claims that are still held come first. Two live runs of one attempt get the same claims, until one calls
+        `part_ways`. Without an attempt id, each receive gets (None, 0).
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
@@ -83,24 +76,22 @@ class ClaimSource:
             number += 1
 
     def part_ways(self) -> None:
-        """Begin the numbers of the next claims at random. Call this when another live run has the same claims."""
+        """Begin the numbers of the next claims at random, because another live run has the same claims."""
         self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
-        """Return the next claim, or an empty one if no message came within `wait` seconds."""
         self._before = self._access.store.change_token() if self._in_order else None
         return receive(self._access, most, self.timeout, wait, attempt_id)
 
     def may_get_more(self) -> bool:
-        """Return whether the queue has messages to receive, or may soon have some. Call this after an empty receive.
+        """Return whether, after an empty receive, the queue has messages to receive, or may soon have some.
 
-        Delayed and locked messages count, however long they are hidden. Held, postponed and parked messages count if
-        their deadline is within the visibility timeout. On a FIFO queue, visible messages do not count if nothing has
-        changed since the receive began: hidden messages of their groups block them.
+        Delayed and locked messages count. Held, postponed and parked messages count if their deadline is within the
+        visibility timeout. On a FIFO queue, visible messages do not count if nothing has changed since the receive
+        began: hidden messages of their groups block them.
 
         Guarantees:
-            False describes one state of the queue at one instant. If a commit changes messages of the ledger
-            meanwhile, the reads are repeated.
+            False describes one state of the queue at one instant: after a commit meanwhile, the reads are repeated.
         """
         store = self._access.store
         while True:
@@ -120,10 +111,7 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages this worker takes over from earlier runs, by (number of process, number of claim).
-
-        The number of the process is None if the earlier run had only one process. See `Share`.
-        """
+        """Return how many messages this worker takes over, by the numbers of process (None: the only one) and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = claim_of_process(attempt, lease.attempt_id)
@@ -137,7 +125,6 @@ class ClaimSource:
 
 
 def earlier_rows(messages: int) -> str:
-    """Return the text of the error for messages whose rows another holder of the same receipt wrote first."""
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
         "Two runs at once handle the same messages twice: end one run, or give each an attempt_id of its own"

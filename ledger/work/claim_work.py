@@ -1,8 +1,8 @@
 """The work of a worker on one claim: as a whole, or in parts if the user's function raises.
 
-A culprit is a message for which the function raises even when the message is tried alone (see `isolation`). A failed
-message is a culprit, or a message without a done row if the function names failed messages. A failed message is
-released, or parked if it was received too often (see `redrive.receives_before_parking`).
+A culprit is a message for which the function raises when it is tried alone (see `isolation`). A failed message is a
+culprit or, if the function names failed messages, a message without a done row. A failed message is released, or parked
+if it was received too often (see `redrive.receives_before_parking`).
 """
 
 from __future__ import annotations
@@ -42,33 +42,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES_MESSAGES = CARRIED[0]
-#: The columns of a stamped row.
 STAMP = ("receipt_id", "claim_version", "worker", "written_at")
-#: The most bodies of failed messages that are read at a time.
 MOST_READ = 1_000
-#: The most culprits of a claim that get a log line of their own.
 MOST_LOGGED = 20
 
 
 class ClaimWork:
-    """Works on one claim, and gives back what is still held of it if the work fails."""
-
     def __init__(self, access: Access, work: Work, claim: Claim, evidence: Evidence | None = None) -> None:
         assert claim.grant is not None
         self._evidence = evidence or Evidence()
         self._access, self._work, self._claim, self._grant = access, work, claim, claim.grant
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
-        #: The ids of messages that this object has appended to the table of failures.
+        #: The ids that are in the table of failures.
         self._recorded: set[str] = set()
         self._check: Callable[[], None] = claim.check
 
     def run(self) -> Worked:
         """Work on the claim, acknowledge it, and return the counts.
 
-        If an error ends the work, the messages that are still held are given back at once, and the error is raised. The
-        receive of these messages counts only if the JVM has ended or the memory ran out. After LeaseLost nothing is
-        given back or raised: the counts include the lost messages.
+        If an error ends the work, the messages that are still held are given back, and the error is raised. Their
+        receive counts only if the JVM has ended or the memory ran out. LeaseLost is not raised: the counts include the
+        lost messages.
         """
         claim = self._claim
         try:
@@ -91,12 +86,11 @@ class ClaimWork:
         return Worked(1, self._done, self._failed, self._lost)
 
     def _compute(self) -> None:
-        """Attempt the whole claim at once; if the function or its rows raise, attempt the claim in parts."""
         try:
             self._attempt(self._grant)
             self._evidence.add((), any_succeeded=True)
         except EverythingFails as everything:
-            # Each row's exception was caught where the row was computed. There is no exception to raise again.
+            # Each row's exception was caught on an executor: there is none to raise again.
             raise LedgerError(self._tell_of(everything)) from None
         except Exception as error:
             if not is_of_function(error):
@@ -105,7 +99,7 @@ class ClaimWork:
                 self._isolate(error)
             except EverythingFails as everything:
                 self._tell_of(everything)
-                # `from` keeps the error's own cause. EverythingFails, which was reported above, is left out.
+                # Keep the error's own cause, and leave out EverythingFails, which was reported above.
                 raise error from error.__cause__
 
     def _tell_of(self, everything: EverythingFails) -> str:
@@ -117,7 +111,7 @@ class ClaimWork:
         return line
 
     def _isolate(self, error: Exception) -> None:
-        """Search for the culprits, and release or park them. The search settles all other messages, part by part."""
+        """Search for the culprits, and release or park them. The search settles all other messages."""
         raised = row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
@@ -138,8 +132,6 @@ class ClaimWork:
                 raise EverythingFails(raised) from None
 
     def _attempt(self, grant: Grant) -> None:
-        """Compute, write and acknowledge the claim, or a part of it."""
-
         def lost(error: OutputNotWritten) -> None:
             self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
 
@@ -185,14 +177,10 @@ class ClaimWork:
     def verdict(
         self, record: QueueRecord, grant: Grant, left: pa.Table, reasons: pa.Table | None
     ) -> tuple[int, int, list[Action]]:
-        """Decide which failed messages are released and which are parked.
-
-        If there is a table of failures, append their rows to it.
+        """Decide which failed messages are released and which are parked. Append them to the table of failures.
 
         Args:
-            grant: the claim, or a part of it.
-            left: the messages that failed (GRANTED_RUNS).
-            reasons: why they failed, by message.
+            left: the messages of `grant` that failed (GRANTED_RUNS).
 
         Returns:
             How many messages are released, how many are parked, and the actions that do both.
@@ -205,7 +193,7 @@ class ClaimWork:
             is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
             verdicts = [(parts[0], "release"), (parts[1], "park")]
             if is_last is not None:
-                # Messages with the verdict `dead_letter` are released, too: the next receive moves them.
+                # Messages with the verdict `dead_letter` are released: the next receive moves them.
                 verdicts[:1] = [
                     (parts[0].filter(pc.invert(is_last)), "release"),
                     (parts[0].filter(is_last), "dead_letter"),
@@ -219,10 +207,6 @@ class ClaimWork:
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
     def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
-        """Append failed messages to the table of failures.
-
-        Leave out the messages that this object has appended before.
-        """
         table = Failures(self._access, self._work.failures)
         for first in range(0, failed.count, MOST_READ):
             chunk = failed.part(first, MOST_READ)
@@ -234,11 +218,7 @@ class ClaimWork:
                 self._recorded.update(rows["message_id"].to_pylist())
 
     def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
-        """Return (done, failed) of the function's answer; failed is None if the answer has only one DataFrame.
-
-        Raises InvalidParameterValue for any other answer, for one that lacks a column, and for two DataFrames if
-        `reason` names a column.
-        """
+        """Return (done, failed) of the function's answer; failed is None if the answer has only one DataFrame."""
         parts = (answer,) if is_spark(answer) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
             shown = (
@@ -261,7 +241,6 @@ class ClaimWork:
         return parts[0], parts[1] if parts[1:] else None
 
     def _stamp(self) -> dict[str, Any]:
-        """Return the columns that name the claim and the worker that wrote a row."""
         now = datetime.now(timezone.utc)
         owner = self._access.store.outputs.owner
         return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))
@@ -287,8 +266,7 @@ class ClaimWork:
         return rows
 
     def _give_back(self, why: BaseException) -> None:
-        # A message can exhaust the memory, so the receive counts after the end of the JVM and after MemoryError. Other
-        # errors are no message's fault.
+        # A message may have exhausted the memory. Other errors that end the work are no message's fault.
         counts = jvm_has_ended(why) or isinstance(why, MemoryError)
         try:
             reason = row_error(why).text if is_of_function(why) else why_ended(why)
@@ -296,25 +274,20 @@ class ClaimWork:
             line = f"gives back {messages:,} messages: {reason}"
         except Exception as error:
             line = f"could not give the claim back, it runs out by {self._claim.deadline}: {error}"
-        # The report function itself may have failed.
+        # The report function may be what failed.
         with contextlib.suppress(Exception):
             self._say(line)
 
     @property
     def work(self) -> Work:
-        """The arguments of the worker."""
         return self._work
 
     def check(self) -> None:
-        """Raise LeaseLost if the claim is no longer held."""
         self._check()
 
 
 def require_own_columns(work: Work) -> None:
-    """Raise InvalidParameterValue if `schema` names a column that the worker itself adds or leaves out.
-
-    Raise also what `columns_asked` raises. A worker calls this function before its first receive.
-    """
+    """Raise InvalidParameterValue if `schema` names a column that the worker itself adds or leaves out."""
     declared = columns_asked(work.schema).declared
     names = [] if declared is None else [str(one["name"]) for one in declared["fields"]]
     if work.stamped:
@@ -333,8 +306,6 @@ def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
 
 
 class _Judge:
-    """Decides, when the rows of a part are computed, which of its messages are acknowledged, released or parked."""
-
     def __init__(self, of: ClaimWork, grant: Grant, failed: DataFrame | None) -> None:
         self._of, self._grant, self._apart = of, grant, failed
         self.released = self.parked = 0
@@ -342,8 +313,8 @@ class _Judge:
     def decide(self, record: QueueRecord, writer: Writer) -> Acknowledgement:
         """Return the messages to acknowledge, and the actions on the others.
 
-        If the function names failed messages, acknowledge the messages that have a row to write, and fail all others.
-        Otherwise acknowledge the whole part.
+        If the function names failed messages, acknowledge those with a row, and fail all others. Otherwise acknowledge
+        the whole part.
         """
         from ledger.outputs.named_messages import compare_with_claim, others_of_claim
 
@@ -352,7 +323,6 @@ class _Judge:
         # `messages_of` raises if a row names no message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
         if self._apart is None and reason is None:
-            # The function returned one DataFrame without a column of reasons: the whole part is done.
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
             ambiguous = compare_with_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
@@ -376,7 +346,7 @@ class _Judge:
         if self._apart is None:
             table = writer.failed(NAMES_MESSAGES)
             return table.rename_columns([NAMES_MESSAGES, "reason"])
-        # Read only the reasons. `decide` already knows which messages failed: those without a row.
+        # `decide` needs only the reasons: the failed messages are those without a row.
         reasons: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
         return reasons
 
@@ -384,8 +354,7 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all reasons are alike, and are errors of the surroundings or have enough witnesses.
 
-    See `ledger.work.isolation` for these errors and witnesses. `failed` has all messages of a claim or its part, as
-    GRANTED_RUNS. Messages without a reason are not compared.
+    `isolation` defines both. `failed` has all messages of the part (GRANTED_RUNS).
     """
     errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):

@@ -1,10 +1,7 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
-One thread (the caller's) receives, reads, writes and settles. Other threads, or an event loop, call the handler. Each
-claim has a heartbeat, which extends the claim. The next claim is received when no more messages wait than the handlers
-work on at once. No claim is received while at least twice as many messages are unsettled as a new claim has at most.
-
-`ledger.work.handler_evidence` decides whether the handler is broken or messages are bad.
+The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. The next
+claim is received before the handlers run out of messages, unless twice a claim's messages are unsettled.
 """
 
 from __future__ import annotations
@@ -34,24 +31,16 @@ from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: In seconds: how long a receive waits if no claim is in hand and the last receive was empty. While a claim is in hand,
-#: receives do not wait, and the next one comes at least this long after an empty one.
+#: After an empty receive, the next one waits this long or, with a claim in hand, comes this much later.
 WAIT_SECONDS = 0.5
-#: The loop sleeps at most this many seconds before it looks for work again.
 LOOK_SECONDS = 0.05
-#: The most messages of a claim that are read at a time.
 READ_AT_ONCE = 2_000
-#: Why messages are given back after a drain, and how the reason begins if an error ended the consumer.
+#: Why messages are given back. FAILED is a prefix.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
 
 class Consumer:
-    """Consumes one queue in this process.
-
-    Raises:
-        InvalidParameterValue, SparkIsNeeded, OutputNotWritten: The arguments ask for something that cannot be done. No
-            message was claimed.
-    """
+    """Consumes one queue in this process."""
 
     def __init__(self, access: Access, options: Consumption) -> None:
         record = access.record()
@@ -94,9 +83,9 @@ class Consumer:
     def run(self) -> Consumed:
         """Consume as long as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. In a drain, calls that have
-        begun are finished, and all outcomes are settled. All other messages are given back. A second signal gives back
-        at once all messages that are not settled. The signal's own exception is raised at the end.
+        SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. A drain finishes the calls
+        that have begun, settles all outcomes, and gives back all other messages. A second signal gives back all
+        unsettled messages at once. The signal's own exception is raised at the end.
         """
         with draining() as drain:
             self._draining = drain
@@ -115,8 +104,8 @@ class Consumer:
                 raise
             except BaseException as error:
                 if drain.asked is None:
-                    # No drain was tried. The error comes from another signal handler, such as Airflow's, or it ended a
-                    # thread of the handlers.
+                    # The error comes from another signal handler, such as Airflow's, or it ended a thread of the
+                    # handlers.
                     self._write_what_is_done(error)
                 self._give_back(why_ended(error))
                 raise
@@ -127,17 +116,12 @@ class Consumer:
 
     @property
     def is_draining(self) -> bool:
-        """Whether a signal has told this process to end."""
         return self._draining is not None and self._draining.asked is not None
 
     def _is_done(self) -> bool:
         return self._is_exhausted and not self._in_hand
 
     def _step(self) -> None:
-        """Run one round: receive, read and collect. If nothing was received, settle what is due.
-
-        If nothing was received or due, sleep for LOOK_SECONDS at most.
-        """
         self._wake.clear()
         received = self._receive_more()
         self._feed()
@@ -169,10 +153,9 @@ class Consumer:
         return bool(claim.count)
 
     def _feed(self) -> None:
-        """Read messages for the handlers, while few messages wait and memory has room (or see `_must_read_more`)."""
+        """Read messages while few messages wait and memory has room (or see `_must_read_more`)."""
         for claim in self._in_hand:
-            # While waiting messages are shuffled, read as many as memory holds: each message must have the same chance
-            # to come next.
+            # While waiting messages are shuffled, each message of a claim must have the same chance to come next.
             while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
                 room = self._options.max_bytes - self._bytes_held()
                 if room <= 0 and not self._must_read_more():
@@ -187,23 +170,19 @@ class Consumer:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
-        """Return whether to read more although memory is full, because the consumer would otherwise wait for ever.
-
-        Then no message that was read waits for a handler or is with one, and no outcome can be settled.
-        """
+        """Return whether to read although memory is full, because otherwise no outcome could be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _must_settle_now(self) -> bool:
-        """Return whether to settle now: the pending rows cost `flush_cost`, or memory is full and no message waits."""
         options = self._options
         if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
         return self._bytes_held() >= options.max_bytes and not len(self._backlog)
 
     def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
-        """Note that a call has ended. The threads of the handlers, or their event loop, call this method."""
+        """Note that a call has ended. The handlers' threads, or their event loop, call this method."""
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
@@ -214,7 +193,6 @@ class Consumer:
             self._wake.set()
 
     def _judge(self, of: ClaimInHand, handled: Handled) -> None:
-        """Check whether one more outcome shows that the handler is broken."""
         running = self._backlog.calls * (self._options.batch or 1)
         may_judge = not any(held.unread for held in list(self._in_hand))
         suspicion = self._evidence.add(of, of.claim.count, handled, running, may_judge=may_judge)
@@ -227,10 +205,7 @@ class Consumer:
             self._wake.set()
 
     def _collect(self) -> None:
-        """Take the outcomes from the handlers. If the handler fails for everything alike, raise its exception.
-
-        Raise also `Handlers.fatal`, and what `FirstRows.look` raises.
-        """
+        """Take the outcomes from the handlers. Raise the exception of a broken handler."""
         while self._outcomes:
             claim, handled = self._outcomes.popleft()
             claim.note(handled)
@@ -248,11 +223,10 @@ class Consumer:
             raise self._broken.raised
 
     def _is_quiet(self) -> bool:
-        """Return whether every message in hand has an outcome that was collected."""
         return all(one.is_handled for one in self._in_hand)
 
     def _settle_due(self) -> bool:
-        """Settle each claim that is due, and forget lost claims. Return whether a claim was due."""
+        """Settle each claim that is due, and forget lost claims. Return whether one was due."""
         settled, is_full = False, self._must_settle_now()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
@@ -286,10 +260,7 @@ class Consumer:
             self._adapt_claim_size(claim)
 
     def _adapt_claim_size(self, one: ClaimInHand) -> None:
-        """Adapt the size of the next claims to the messages that are settled in `flush_seconds`, within bounds.
-
-        If the caller gave `max_messages`, leave the size as it is.
-        """
+        """Set the size of the next claims to the messages settled in `flush_seconds`, within bounds."""
         if self._options.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
@@ -316,7 +287,6 @@ class Consumer:
         self._options.on_progress(self.consumed)
 
     def _drain(self) -> None:
-        """Wait for the calls that have begun, settle all outcomes, and give back all other messages."""
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
         self._options.say(
@@ -333,10 +303,9 @@ class Consumer:
         self._give_back(ENDED)
 
     def _write_what_is_done(self, error: BaseException) -> None:
-        """Abandon the handlers. Settle the messages of the claims in hand that succeeded before `error`.
+        """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        After OutputNotWritten settle nothing. The caller raises `error`, so an error of a settlement is ignored. Unless
-        that error is LeaseLost, no further claim is settled.
+        The caller raises `error`, so errors of settlements are ignored. Any of them but LeaseLost ends the settling.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()
@@ -356,7 +325,7 @@ class Consumer:
 
 
 def require_output(access: Access, options: Consumption) -> None:
-    """Raise the error that each write to the output would raise because of its place, its schema or this ledger."""
+    """Raise the error that each write to the output would raise."""
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
     writer_of(access, nothing, options.output, None, columns_asked(options.schema))

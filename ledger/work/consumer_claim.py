@@ -1,16 +1,12 @@
 """One claim of a consumer: its messages, their outcomes, and the commits that settle them.
 
-A settlement ends the hold on messages that were handled. The consumer writes the rows of all messages that are done,
-acknowledges these messages, and gives back the others, each with its reason. Usually all of this takes effect together:
-in one commit without rows, and in a `claim.write` with rows.
+A settlement writes the rows of all messages that are done, acknowledges these messages, and gives back the others. All
+of this takes effect together: in one commit without rows, in a `claim.write` with rows. There are two exceptions:
 
-Messages that no retry can help are moved to the dead-letter queue, if there is one, in an earlier commit of their own.
-
-If rows cannot be written together, the consumer searches in halves for the rows that the output table refuses. All
-other rows are written. The messages of the refused rows count as messages that no retry can help. If the table refuses
-everything alike, the search ends with EverythingFails (see `isolation`), and the consumer with the table's error.
-
-`FirstRows` compares the first rows with the table's columns, and may end the consumer early.
+- Messages that no retry can help move to the dead-letter queue, if there is one, in an earlier commit.
+- If the rows cannot be written together, a search in halves (`isolation`) finds the rows that the table refuses, and
+  writes the others. The messages of refused rows count as messages that no retry can help. If the table refuses
+  everything alike, the consumer ends with the table's error.
 """
 
 from __future__ import annotations
@@ -56,29 +52,26 @@ from ledger.work.tasks import Consumption
 from ledger.work.verdicts import RetryLater
 
 log = logging.getLogger("ledger.consume")
-#: The verdicts on messages that no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: A message that is given back is hidden for at most the time that its receipt may still hold it, less this many
-#: seconds. The margin is for a store that reads the clock later.
+#: A message is hidden for at most the rest of its receipt's time, less this margin: the store reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
 
 class ClaimInHand:
-    """A claim of a consumer, under a heartbeat. Only the consumer's own thread changes the object."""
+    """A claim of a consumer, under a heartbeat. Only the consumer's own thread changes it."""
 
     def __init__(self, access: Access, options: Consumption, claim: Claim) -> None:
         assert claim.grant is not None
         self._access, self._options, self.claim, self._grant = access, options, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
-        #: The outcomes of messages that are not settled yet.
+        #: Outcomes that are not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
-        #: The cost of the pending rows.
         self.pending_cost = 0.0
-        #: Whether the user was warned that the rows have no cost.
+        #: Whether the user was warned.
         self._is_cost_missing = False
-        #: The bytes of all bodies that were read so far, and of those whose messages are not settled yet.
+        #: Bytes of bodies: of all read so far, and of those not settled yet.
         self.bytes_read = self.bytes_held = 0
         self.handled = 0
         self.settled = 0
@@ -88,16 +81,14 @@ class ClaimInHand:
 
     @property
     def is_handled(self) -> bool:
-        """Whether every message has an outcome that `note` has added."""
         return self.handled == self.claim.count
 
     @property
     def is_over(self) -> bool:
-        """Whether every message is settled."""
         return self.settled == self.claim.count
 
     def read(self, most: int, most_bytes: int) -> list[Message]:
-        """Return the next messages: at most `most`, and no more when their bodies have reached `most_bytes`."""
+        """Return the next messages: `most`, or fewer once their bodies reach `most_bytes`."""
         messages, size = [], 0
         for message in itertools.islice(self._unread, most):
             messages.append(message)
@@ -110,7 +101,6 @@ class ClaimInHand:
         return messages
 
     def note(self, handled: Sequence[Handled]) -> None:
-        """Add the outcomes of some messages to the pending ones."""
         if handled and not self.pending:
             self.pending_since = time.monotonic()
         self.pending += handled
@@ -118,19 +108,13 @@ class ClaimInHand:
         self.handled += len(handled)
 
     def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
-        """Return the pending outcomes except the `withheld`."""
         if not withheld:
             return list(self.pending)
         kept_back = {id(one) for one in withheld}
         return [one for one in self.pending if id(one) not in kept_back]
 
     def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
-        """Return whether it is time to settle the pending outcomes, except the `withheld`.
-
-        `withheld`: failures that may be the handler's fault (see `handler_evidence`). `is_full`: the pending rows of
-        all claims cost `flush_cost`. Or the bodies in memory have reached `max_bytes`, and no message waits for a
-        handler.
-        """
+        """Return whether it is time to settle the pending outcomes, except the `withheld` failures."""
         if self.pending_since is None or not self.pending:
             return False
         ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
@@ -141,9 +125,8 @@ class ClaimInHand:
         """Settle the pending outcomes except the `withheld`. Return the counts.
 
         Raises:
-            EverythingFails: The output table refuses alike the rows of all messages that were tried alone.
-            LeaseLost: Rows were not written: others hold or ended some of their messages, or another holder of the same
-                receipt wrote these rows first. Earlier commits of the same settlement stay.
+            EverythingFails: The output table refuses everything alike.
+            LeaseLost: Rows were not written, because their messages were lost. Earlier commits of the settlement stay.
         """
         ripe = self.ripe(withheld)
         if not ripe:
@@ -158,10 +141,7 @@ class ClaimInHand:
         return counts
 
     def give_back(self, reason: str) -> int:
-        """Give back all messages that are still held, uncounted, and end the heartbeat. Return how many.
-
-        If the store raises a LedgerError, warn in the log, and return 0.
-        """
+        """Give back, uncounted, all messages that are still held, and end the heartbeat. Return how many."""
         try:
             if self.is_over:
                 return 0
@@ -176,7 +156,6 @@ class ClaimInHand:
             self.end()
 
     def end(self) -> None:
-        """End the heartbeat."""
         self.heartbeat.stop()
 
     def _settle(self, handled: list[Handled]) -> Consumed:
@@ -196,11 +175,11 @@ class ClaimInHand:
     def _settle_apart(
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
-        """Settle messages in parts, after their rows could not be written together because of `error`."""
+        """Settle in parts, after the rows could not be written together because of `error`."""
         self._options.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._options, some, types))
         if refused:
-            # The table has no columns for these rows. First try to write all other rows together again.
+            # The table has no columns for these rows. Try to write all other rows together.
             culprits = {one.message.message_id for one in refused}
             done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
@@ -211,10 +190,9 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt an action on messages that are done, in halves if the action raises.
+        """Attempt an action on messages that are done, in halves if it raises.
 
-        Return the messages for which the action raises even when they are tried alone, with the verdict REFUSED. Raise
-        EverythingFails by the rules of `isolation`.
+        Return the messages for which it raises when they are tried alone.
         """
         if not done:
             return []
@@ -226,7 +204,7 @@ class ClaimInHand:
                 raise
             first = error
         by_id = {one.message.message_id: one for one in done}
-        # Take the messages of `done` from the claim's runs, with the receive counts.
+        # Only the claim's runs have receive counts.
         runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
@@ -247,10 +225,9 @@ class ClaimInHand:
         return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
 
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
-        """Write the rows of `done`, acknowledge these messages, and give back the `others`; return the counts.
+        """Write the rows of `done`, acknowledge these messages, and give back the `others`, all together.
 
-        All of this takes effect together. `mark` is the first mark (see `visibility.change`) that no earlier action of
-        this settlement has.
+        `mark` is the first mark (see `visibility.change`) that is free in this settlement.
         """
         if not done and not others:
             return Consumed()
@@ -275,16 +252,10 @@ class ClaimInHand:
         return retry_lost_races(partial(write, asked=columns_asked_by(options)))
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
-        """Move the messages that no retry can help to the dead-letter queue, each with its reason, in one commit.
-
-        Messages that others hold or ended do not move, and count as lost.
+        """Move the messages that no retry can help to the dead-letter queue, in one commit. Lost messages do not move.
 
         Returns:
-            A tuple of three:
-
-            - the counts, all 0 if no message has such a verdict, or if the queue has no dead-letter queue but itself;
-            - the messages that are left to be given back;
-            - the first mark that no earlier action of this settlement has.
+            The counts, the messages left to give back, and the next free mark.
         """
         record = self._access.record()
         hopeless = [one for one in others if one.verdict in HOPELESS]
@@ -303,10 +274,7 @@ class ClaimInHand:
         return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
-        """Acknowledge `done` and give back the messages of `actions`, in one commit.
-
-        Return how many messages were deleted, and how many were given back.
-        """
+        """Acknowledge and give back in one commit. Return the numbers of deleted and of given-back messages."""
         if done.num_rows:
             actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
             self._access.store.require_messages(record, self._grant, done)
@@ -347,7 +315,6 @@ class ClaimInHand:
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
-        """Return the actions that give messages back: one for each way (`_way_back`) and reason (`give_back_each`)."""
         actions: list[Action] = []
         for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
             seconds, postponed, counted = way_back
@@ -358,7 +325,7 @@ class ClaimInHand:
         return actions
 
     def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
-        """Return how a message is given back: the seconds that it is hidden, the kind, whether its receive counts."""
+        """Return the seconds that a message is hidden, the kind, and whether its receive counts."""
         options = self._options
         if one.verdict is Verdict.FAILED:
             most = redrive.receives_before_parking(record.attributes, options.maximum_receives)
@@ -374,7 +341,7 @@ class ClaimInHand:
         return 0, Postponed.RETRY, False
 
     def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
-        """Shorten the seconds, so that a message is hidden for no longer than its receipt may still hold it."""
+        """Shorten the seconds to what the receipt may still hold."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
             return seconds
@@ -382,7 +349,6 @@ class ClaimInHand:
         return max(0, min(seconds, ceiling - passed - CEILING_MARGIN_SECONDS))
 
     def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
-        """Return, as RUNS, those of the messages that are in the claim."""
         if not handled:
             return RUNS.empty_table()
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
@@ -391,20 +357,16 @@ class ClaimInHand:
 
 
 def _size_of(message: Message) -> int:
-    """Return how many bytes of memory the body of a message takes."""
     return sys.getsizeof(message.body)
 
 
 def columns_asked_by(options: Consumption) -> ColumnsAsked:
-    """Return the columns that a consumer asks of its table.
-
-    If the table lacks a column that `schema` does not declare, the values that are written first decide its type.
-    """
+    """Return the columns that a consumer asks of its table; the first values decide the types of others."""
     return replace(columns_asked(options.schema), by_chance=True)
 
 
 def require_fitting(access: Access, options: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
-    """Raise OutputNotWritten if the rows of messages do not fit the output table's columns. Write nothing."""
+    """Raise OutputNotWritten if rows do not fit the table's columns."""
     rows = [row for one in done for row in one.rows]
     if rows:
         ArrowWriter(
@@ -417,10 +379,7 @@ def _refused(one: Handled, error: RowError) -> Handled:
 
 
 def _error_of_rows(error: Exception) -> RowError:
-    """Return the error of refused rows.
-
-    If the error is an OutputNotWritten without a cause, take only its reason.
-    """
+    """Return the error of refused rows; of an OutputNotWritten without a cause, only its reason."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
     return row_error(error)
@@ -431,7 +390,6 @@ def _why(error: Exception) -> str:
 
 
 def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
-    """Return a table with the reason for which each message is given back."""
     columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
     return pa.table([pa.array(column, pa.string()) for column in columns], ["message_id", "reason"])
 
@@ -465,24 +423,15 @@ def _ids_of(runs: pa.Table) -> list[str]:
 
 
 class FirstRows:
-    """Compares the rows of each message with the output table's columns, until the rows of one message fit.
-
-    Only the consumer's own thread uses the object.
-    """
+    """Compares rows with the output table's columns, until one message's rows fit."""
 
     def __init__(self, access: Access, options: Consumption) -> None:
         self._access, self._options = access, options
         self._refused = 0
-        #: Whether there is an output table, and no message's rows have fitted yet.
         self.are_awaited = options.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
-        """Compare the rows of some messages with the table's columns.
-
-        Raises:
-            OutputNotWritten: No rows have fitted yet, and those of LEAST_WITNESSES messages that were received for the
-                first time do not fit.
-        """
+        """Raise OutputNotWritten once the rows of LEAST_WITNESSES new messages do not fit, and none has fitted."""
         for one in handled:
             if not self.are_awaited or not one.rows:
                 continue

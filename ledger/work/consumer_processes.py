@@ -1,9 +1,8 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
-The parent spawns the children. Each child opens the ledger for itself and runs a Consumer of its own. A pipe connects
-each child with the parent. The child reports its counts, its log lines, the groups that its handler closed, and the
-exception that ended it. The parent passes closed groups on to the other children. The parent tells all children to end
-after a signal, or when one child has raised. If the parent has ended, its children drain.
+Each child opens the ledger and runs a Consumer. Through a pipe it reports its counts, its log lines, the groups that
+its handler closed, and the exception that ended it. The parent passes closed groups on to the other children. After a
+signal, or after a child has raised, the parent tells all children to end. If the parent has ended, its children drain.
 """
 
 from __future__ import annotations
@@ -33,14 +32,11 @@ from ledger.work.claim_source import STORED
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
-#: The parent waits for news of its children for at most this many seconds before it checks whether it was told to end.
 LOOK_SECONDS = 0.1
-#: The kinds of messages between the parent and a child.
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 
 def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
-    """Consume a queue in this process or in several, and show the progress; see Queue.consume."""
     counts = access.store.counts(access.record(), access.clock).by_status
     meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), options.say, show=bar)
     options = replace(options, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
@@ -59,10 +55,7 @@ def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
 
 @contextlib.contextmanager
 def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | None]:
-    """Yield the folder in which processes share the limits of groups: the folder that the caller named, or a new one.
-
-    A new folder is removed at the end. Without limits none is made.
-    """
+    """Yield the folder in which processes share the limits of groups: the caller's, or a temporary one."""
     if options.group_limits is None or options.limits_folder is not None:
         yield options.limits_folder
         return
@@ -71,23 +64,16 @@ def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | Non
 
 
 class ConsumerProcesses:
-    """The children of one `Queue.consume`.
-
-    Raises:
-        InvalidParameterValue: Another process cannot import the handler, or cannot open the ledger. Raises also what
-            `Consumer` raises.
-    """
-
     def __init__(self, access: Access, options: Consumption) -> None:
         require_importable(options.handler)
         self._reopen, self._options = require_reopened(access), options
-        # Raise the errors of wrong arguments before a process is started.
+        # Raises the errors of wrong arguments before a process is started.
         Consumer(access, options)
         self._context = multiprocessing.get_context("spawn")
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
-        #: How many children were killed or failed, and how many a signal to them alone has ended.
+        #: Children that were killed or failed, and children that SIGTERM to them alone ended.
         self._killed = self._ended = 0
         self._has_sent_end = False
 
@@ -95,9 +81,9 @@ class ConsumerProcesses:
         """Run the children until all have ended; return the sum of their counts.
 
         Raises:
-            Exception: The first exception that a child reported. The other children were told to drain, and have ended.
+            Exception: The first exception that a child reported.
             LedgerError: Each child was killed, or ended with an error that it did not report.
-            SystemExit, KeyboardInterrupt: A signal told this process to end, and the children have ended.
+            SystemExit, KeyboardInterrupt: A signal told this process to end.
         """
         with draining() as drain:
             try:
@@ -109,13 +95,13 @@ class ConsumerProcesses:
                         self._has_sent_end = True
                         self._tell_all((END,))
             except BaseException:
-                # A child that gets END twice gives back all messages at once.
+                # After a second END a child does not drain, but gives back all messages at once.
                 for _ in range(1 if self._has_sent_end else 2):
                     self._tell_all((END,))
                 self._has_sent_end = True
                 raise
             finally:
-                # Read until every child has ended: a child may wait until the parent reads its pipe.
+                # A child may wait until the parent reads its pipe, so read until all have ended.
                 while self._children:
                     self._listen_once()
             drain.end()
@@ -136,16 +122,16 @@ class ConsumerProcesses:
             self._options,
             processes=1,
             share=Share(number, self._options.processes),
-            # These functions can be sent to the child. `_consume` replaces them by functions that use the pipe.
+            # `_consume` replaces these functions, which can be pickled.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,
         )
-        # Children are not daemons: a child may start processes of its own.
+        # No daemon: a child may start processes of its own.
         process = self._context.Process(
             target=_consume, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
-        # Start multiprocessing's resource tracker (a process) first: its start ends the block of interrupts.
+        # The start of the resource tracker would unblock interrupts.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -188,7 +174,6 @@ class ConsumerProcesses:
             or (self._has_sent_end and abs(code) in (signal.SIGTERM, 128 + signal.SIGTERM))
         ):
             return
-        # A child that reacts to SIGTERM gives its messages back before it ends with this code.
         if code == 128 + signal.SIGTERM:
             self._ended += 1
             how = "was ended by SIGTERM, and gave its messages back"
@@ -203,7 +188,6 @@ class ConsumerProcesses:
 
     def _tell_all(self, message: tuple[Any, ...], but: Connection | None = None) -> None:
         for connection in list(self._children):
-            # Ignore a child that has ended: `_listen` notices its end.
             with contextlib.suppress(OSError):
                 if connection is not but:
                     connection.send(message)
@@ -220,7 +204,6 @@ class _Child:
 
 
 def require_reopened(access: Access) -> Callable[[], Access]:
-    """Return the function that opens the ledger in another process. Raise InvalidParameterValue if there is none."""
     bound = "Other processes cannot open it: it is in memory, read-only, through Spark, or has a clock of its own"
     reopen = access.reopen
     try:
@@ -235,7 +218,6 @@ def require_reopened(access: Access) -> Callable[[], Access]:
 
 
 def require_importable(handler: Any) -> None:
-    """Raise InvalidParameterValue for a handler that a spawned process cannot import."""
     fix = "Define it at the top level of a module that can be imported, and give that function; or processes=1."
     name = getattr(handler, "__qualname__", type(handler).__name__)
     try:
@@ -250,12 +232,12 @@ def require_importable(handler: Any) -> None:
 
 
 def _consume(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
-    # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
+    # Ctrl-C reaches every process of a terminal, and only the parent reacts to it.
     ignore_interrupts()
     lock = threading.Lock()
 
     def tell(what: tuple[Any, ...]) -> None:
-        # Ignore the error of a pipe whose parent has ended: the listening thread notices the end.
+        # The listening thread notices the end of the parent.
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
@@ -274,7 +256,7 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
     except BaseException as error:
         if is_termination(error):
             raise
-        # After any other exception, even a SystemExit that the handler raised, this child has failed.
+        # Also a SystemExit that the handler raised is a failure.
         tell((RAISED, _picklable(error)))
         sys.exit(1)
 
@@ -282,8 +264,8 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
 def _listen(connection: Connection, consumer: Consumer) -> None:
     """Read the parent's messages and obey them, in a thread of a child.
 
-    The first END, or the end of the parent, drains the child by SIGTERM, unless a signal has already begun a drain. The
-    second END ends the drain, as a second signal does.
+    The first END, or the end of the parent, drains the child by SIGTERM, unless a signal has begun a drain. The second
+    END ends the drain, as a second signal does.
     """
     ends = 0
     while True:
@@ -302,7 +284,6 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
 
 
 def _picklable(error: BaseException) -> BaseException:
-    """Return the error, or one with the same text if the error cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

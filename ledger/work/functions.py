@@ -1,6 +1,6 @@
-"""Safe UDFs for claims: if a UDF raises for a row, the row gets the error in place of a value.
+"""Safe UDFs for claims: a row for which a UDF raises gets the error in place of a value.
 
-An error is an `Exception`. Other exceptions, such as SystemExit, are not caught.
+An error is an `Exception`: SystemExit, for example, is not caught.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: The fields of a safe function's result.
 VALUE, ERROR = "value", "error"
-#: Spark's numbers (evalType) for kinds of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
+#: Spark's `evalType` of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
 _VALUE_EVAL_TYPES, _OF_SERIES = (100, 101), 200
-#: The column of `rowwise` with the reason why a message failed.
 REASON = "_failed"
 
 
@@ -27,17 +25,17 @@ def safely(function: Any) -> Any:
 
     Args:
         function: a UDF of values from `pyspark.sql.functions.udf`, or a UDF from `pandas_udf` with a pandas.Series for
-            each argument and for the result. A pandas UDF that raises for a batch, or returns another number of rows,
-            gets the batch again in halves, down to single rows.
+            each argument and for the result. A pandas UDF that raises, or returns another number of rows, gets the
+            batch again in halves, down to single rows.
 
     Returns:
-        A UDF with the same arguments. The UDF's result is a struct: `value`, as the UDF returns it, and `error`, a text
-        such as "ValueError: no such date (dates.py:7)". `value` is null if the UDF raised, and `error` if it did not.
+        A UDF with the same arguments. Its result is a struct: `value`, as the UDF returns it, and `error`, a text such
+        as "ValueError: no such date (dates.py:7)". `value` is null if the UDF raised, and `error` if it did not.
         Executors do not need this package.
 
     Raises:
-        InvalidParameterValue: `function` is another kind of function, for example a plain function, or a UDF of
-            iterators, groups or whole tables.
+        InvalidParameterValue: `function` is another kind of function, such as a plain function, or a UDF of iterators,
+            groups or tables.
     """
     kind = getattr(function, "evalType", None)
     if kind not in (*_VALUE_EVAL_TYPES, _OF_SERIES):
@@ -59,17 +57,12 @@ def safely(function: Any) -> Any:
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
     """Return a function of a claim's DataFrame that calls `function` for each message, and catches its errors.
 
-    Args:
-        function: gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`.
-        schema: the columns that `function` returns, as an Arrow schema, without message_id.
-
-    Returns:
-        The function of the DataFrame. The returned rows have message_id, the columns of `schema`, and REASON: null, or
-        why the message failed.
+    `function` gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`, an Arrow
+    schema. The result has message_id, these columns, and REASON: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: `function` is a UDF, or `schema` is not an Arrow schema, or is empty. Or `schema` has
-            message_id, REASON, two columns of one name (whatever the capitals), or a type that Spark lacks.
+        InvalidParameterValue: `function` is a UDF. Or `schema` is no Arrow schema, is empty, or has message_id, REASON,
+            two columns of one name (whatever the capitals), or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -104,7 +97,6 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
 
 
 def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
-    """Raise InvalidParameterValue if Spark does not have the type of a column, or a type inside that type."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -143,17 +135,15 @@ def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
     raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
 
 
-# The functions below make functions that run on executors. Executors may not have this package, so each function that
-# is made contains all that it needs of this module.
+# Executors may not have this package, so each function made below contains all that it needs of this module.
 
 
 def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
     """Return the function with a check that its answers are values of the schema's types.
 
-    Arrow and Spark convert values silently: inside a list of whole numbers 1.5 becomes 1. The check raises TypeError,
-    with the name of the column, for a value that would change. One change is allowed: in a column of shorter floats, a
-    double is rounded. The check raises TypeError also for an answer that is no dict, Row or tuple of the schema's
-    length, and for a column that the schema does not name. A column that a dict or a Row lacks is null.
+    Arrow and Spark convert values silently: in a list of whole numbers 1.5 becomes 1. The check raises TypeError for a
+    value that would change, for an unknown column, and for an answer that is no dict, Row or tuple of the schema's
+    length. Shorter floats may round a double. A column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
     refuse = _refusing()
@@ -179,7 +169,7 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
 def _refusing() -> Callable[[str], NoReturn]:
     def refuse(problem: str) -> NoReturn:
         error = TypeError(f"the function returned {problem}")
-        # The check raises this error, not a line of the user's code, so `_text_of_error` must name no line.
+        # No line of the user's code raises this error, so its text names none.
         error.has_no_place = True  # type: ignore[attr-defined]
         raise error
 
@@ -189,8 +179,7 @@ def _refusing() -> Callable[[str], NoReturn]:
 def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
     """Return a function that makes a check for an Arrow field.
 
-    The check takes a value and its path: the column, and the steps from there to the value. The check returns the value
-    as Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`.
+    The check takes a value and its path in the row. It returns the value as Spark takes it, or calls `refuse`.
     """
     import array
     import contextlib
@@ -249,7 +238,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
 
         def keep(value: Any, path: tuple[Any, ...]) -> Any:
             of_class = type(value)
-            # Most values need no help from Arrow.
+            # Arrow is slower than these checks.
             if of_class is float and is_double:
                 return value
             if of_class is int and least <= value <= most:
@@ -260,7 +249,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                 return value
             if of_class is str and is_text and value.isascii():
                 return value
-            # Suppress Arrow's own error, which names no column. `refuse_value` names the column.
+            # Arrow's own error names no column.
             with contextlib.suppress(Exception):
                 plain = plain_scalar(value)
                 kept = pa.scalar(plain, type=exact).as_py()
@@ -276,10 +265,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return (0, 2**kind.bit_width - 1) if types.is_integer(kind) else (1, 0)
 
     def plain_scalar(value: Any) -> Any:
-        """Return a scalar of numpy or pandas as Python's value, a UUID as bytes, and any other value unchanged.
-
-        Raise ValueError for an instant or a duration with nanoseconds, which Python does not have.
-        """
+        """Return a scalar of numpy or pandas as Python's value, and a UUID as bytes. Nanoseconds raise ValueError."""
         if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
             short = value.astype(f"{value.dtype.kind}8[us]")
             if short != value and value == value:
@@ -295,8 +281,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return value.bytes if isinstance(value, uuid.UUID) else value
 
     def is_same(value: Any, kept: Any, is_short: bool) -> bool:
-        """Return whether a value equals its converted value. `is_short`: the column has shorter floats, and may
-        round."""
+        """Return whether a value equals its converted value, which may be rounded if `is_short`."""
         if isinstance(value, bool) or isinstance(kept, bool):
             return value is kept
         if isinstance(kept, bytes):
@@ -308,7 +293,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         if isinstance(value, datetime) and isinstance(kept, datetime):
             if kept.tzinfo is None and value.tzinfo is not None and value.utcoffset():
                 return False
-            # Times of two zones never compare equal in the hour that a clock goes through twice: compare them in UTC.
+            # In the hour that a clock repeats, Python never finds times of two zones equal.
             first, second = (one if one.tzinfo else one.replace(tzinfo=utc) for one in (value, kept))
             return first.astimezone(utc) == second.astimezone(utc)
         return isinstance(value, datetime) == isinstance(kept, datetime) and bool(value == kept)
@@ -331,7 +316,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                     items = list(value) if numpy_kind in ("M", "m") else value.tolist()
             if items is None or (size is not None and len(items) != size):
                 refuse_value(value, kind, path)
-            # Check a list of numbers of one class as a whole, which is faster for long lists.
+            # Faster for long lists than a check of each number.
             of_items = set(map(type, items))
             if of_items == {int} and least <= min(items) and max(items) <= most:
                 return list(map(float, items)) if is_double or is_float else items
@@ -384,10 +369,6 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
         return keep
 
     def as_entries(value: Any) -> Any:
-        """Return a mapping, or a list or tuple of pairs with different keys, as a dict.
-
-        Raise ValueError for any other value.
-        """
         if isinstance(value, Mapping):
             return dict(value)
         if not isinstance(value, (list, tuple)) or not all(isinstance(one, tuple) and len(one) == 2 for one in value):
@@ -441,7 +422,7 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
-    """Annotate and return the function, as pandas_udf expects it: any number of Series in, a DataFrame out."""
+    """Annotate the function as pandas_udf expects it."""
     import inspect
 
     import pandas as pd

@@ -1,24 +1,19 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-A handler closes a group until an instant by RetryLater. Until that instant the process begins no call of the handler
-for messages of the group (`ClosedGroups`). In this module a call is a HandlerCall (see `backlog`).
+RetryLater can close a group until an instant: until then the process begins no call for messages of the group.
 
-A limit holds for all processes of one machine that share a folder, which has the limit's state. In this module the turn
-of a message is the instant at which its group's rate allows the message.
+A limit holds for all processes of a machine that share the folder of its state. Here a message's turn is the instant at
+which its group's rate allows the message.
 
-- A slot is a file. A call holds the lock (flock) of one slot of each of its messages' groups whose limit has a
-  `concurrency`. A killed process keeps no slot: the kernel releases the lock.
-- A rate is a file with two instants, read and written under the file's lock. The first instant is when the group's next
-  message is due if all messages come evenly (the generic cell rate algorithm). A message may come before it is due: by
-  up to BURST_SECONDS, less the time of one message. So in T seconds a group gets at most rate * (T + BURST_SECONDS)
-  messages, or rate * T + 1 if that is more.
-- A message whose turn comes within PATIENCE_SECONDS is put aside: it waits in memory, and stays held. At its turn the
-  limit is asked again (see `Backlog`).
-- A message whose turn is later is given back, and hidden until its turn, in whole seconds and for LONGEST_SECONDS at
-  most. The second instant is the latest turn until which a message was hidden. So each further message is hidden for
-  longer, up to LONGEST_SECONDS.
-- A message that gets no slot is put aside in the same way. The message is given back if it waited in vain, or if too
-  many messages of its group are put aside.
+- A slot is a file. A call locks (flock) one slot of each of its messages' groups that have a `concurrency`. The kernel
+  releases the locks of a killed process.
+- A rate is a file with two instants, read and written under a lock. `due` is the next message's instant if messages
+  come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS, less one interval, before
+  `due`. So in T seconds a group gets at most rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
+
+A refused message whose turn or slot is expected within PATIENCE_SECONDS is put aside: the message stays held, in
+memory. Any other refused message is given back, and hidden for LONGEST_SECONDS at most. `booked`, the second instant,
+is the latest turn until which a message was hidden.
 """
 
 from __future__ import annotations
@@ -43,26 +38,22 @@ from ledger.rules.limits import MILLISECONDS, whole_number
 from ledger.rules.message import IDENTIFIER
 from ledger.work.verdicts import RetryLater
 
-#: The reason of a message that is given back because its group is closed.
 CLOSED = "its group is closed until later"
 
 
 class ClosedGroups:
-    """Closed groups, each until an instant. Threads share the object."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._until: dict[str, int] = {}
-        #: Called with a group and an instant (milliseconds) when a handler of this process has closed it.
+        #: Called with a group and an instant (milliseconds) when a handler closes the group.
         self.on_close: Callable[[str, int], None] = lambda group, until: None
 
     def close(self, group: str, until: int) -> None:
-        """Close a group until an instant (milliseconds). A group that is closed for longer stays so."""
+        """Close a group until an instant (milliseconds), unless it is closed for longer."""
         with self._lock:
             self._until[group] = max(until, self._until.get(group, 0))
 
     def close_for(self, message: Message, later: RetryLater) -> None:
-        """Close the group that a handler's RetryLater names, if it names one."""
         group = message.message_group_id if later.group is True else later.group
         if isinstance(group, str):
             now = self._clock()
@@ -71,7 +62,7 @@ class ClosedGroups:
             self.on_close(group, until)
 
     def retry_of(self, message: Message) -> RetryLater | None:
-        """Return how to give back a message whose group is closed now; None if its group is open, or if it has none."""
+        """Return how to give back a message whose group is closed; None for any other message."""
         if not self._until or message.message_group_id is None:
             return None
         with self._lock:
@@ -82,17 +73,15 @@ class ClosedGroups:
         return RetryLater(remaining / MILLISECONDS, reason=CLOSED)
 
 
-#: After a pause, a group may get the messages of this many seconds at once, and at least one.
+#: After a pause, a group gets at most the messages of this time at once, and at least one.
 BURST_SECONDS = 1.0
-#: In seconds. A message is put aside if its turn comes within PATIENCE_SECONDS, and waits for about twice as long at
-#: most. LOOK_SECONDS is the shortest time from one look for a free slot to the next look.
+#: How soon a turn must come for a message to be put aside, and the shortest time between two looks for a slot.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
-#: A message that is given back because of a limit is hidden for this many seconds at most.
+#: The longest time that a limit hides a message.
 LONGEST_SECONDS = 60.0
-#: How many calls a second are assumed to end for each slot: the estimate by which messages wait for a slot.
+#: An estimate of the calls that end, for each slot.
 CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
-#: The reasons of messages that are given back because of their group's limits.
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
 _INSTANTS = struct.Struct("<dd")
 
@@ -125,12 +114,12 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: Limits by the name of the group. None means each group that is not named. A single GroupLimit is for each group.
+#: By the name of the group. None is each group that is not named. A single GroupLimit is for each group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
 def require_limits(limits: object) -> dict[str | None, GroupLimit]:
-    """Return limits as a dictionary. Raise InvalidParameterValue if `limits` is not of the type Limits."""
+    """Return limits as a dictionary. Raise InvalidParameterValue for another type or a bad name."""
     if isinstance(limits, GroupLimit):
         return {None: limits}
     if not isinstance(limits, Mapping):
@@ -147,30 +136,23 @@ def require_limits(limits: object) -> dict[str | None, GroupLimit]:
 
 
 class GroupLimits:
-    """The limits of groups, as one process applies them. Threads share the object.
-
-    Args:
-        limits: The limits by group, as `require_limits` returns them.
-        folder: A folder that exists. The limits hold for all processes that share it.
-    """
+    """The limits of groups, as one process applies them. Thread-safe."""
 
     def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
         self._limits, self._folder, self._clock = limits, Path(folder), clock
         self._lock = threading.Lock()
-        #: By group, how many messages this process gave back for want of a slot since it last got a slot of the group.
+        #: How many messages of a group this process gave back since the group's last slot.
         self._refused: Counter[str] = Counter()
 
     def for_call(self) -> CallPermits:
-        """Return the CallPermits of one call. Call `end` on them when the call is over."""
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
-        """Return the limit of a message's group; None if the message has no group, or its group no limit."""
         group = message.message_group_id
         return None if group is None else self._limits.get(group, self._limits.get(None))
 
     def take_slot(self, group: str, most: int) -> int | None:
-        """Lock one of the `most` slot files of a group; return its descriptor. Return None if all slots are held."""
+        """Lock a free slot of a group's `most`, and return its descriptor; None if there is none."""
         for number in range(most):
             slot = os.open(self._file(group, f"slot{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -184,22 +166,19 @@ class GroupLimits:
         return None
 
     def refuse_slot(self, group: str, most: int) -> RetryLater:
-        """Return how to give back a message that got no slot.
-
-        The more messages of the group were given back since its last slot, the longer the message is hidden.
-        """
+        """Return how to give back a message without a slot: the more were refused, the longer it is hidden."""
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
         return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
 
     def wait_for_rate(self, group: str, rate: float) -> float:
-        """Take the turn of a message of a group and return 0, or return in how many seconds the turn comes."""
+        """Take a turn of the group and return 0, or return the seconds until the turn."""
         with self._instants(group) as instants:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
-            # A clock that was set back must not stop the group, so `due` is bounded.
+            # A clock that was set back must not stop the group.
             due = min(instants.due, now + early + interval)
             if due - early > now:
                 return (due - early - now) / MILLISECONDS
@@ -207,10 +186,7 @@ class GroupLimits:
             return 0
 
     def book_instant(self, group: str, rate: float) -> RetryLater:
-        """Return how to give back a message that is too early: hidden until the turn after the latest one.
-
-        If that turn is more than LONGEST_SECONDS away, the message is hidden for LONGEST_SECONDS.
-        """
+        """Book the next turn, at most LONGEST_SECONDS away. Return how to give back a message until then."""
         with self._instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
             latest = now + LONGEST_SECONDS * MILLISECONDS
@@ -226,30 +202,30 @@ class GroupLimits:
 
 @dataclass(frozen=True)
 class Aside:
-    """The answer that a message is to be put aside. The limit is asked again after `seconds`."""
+    """The answer that a message is put aside. The limit is asked again after `seconds`."""
 
     seconds: float
 
 
 class CallPermits:
-    """The slots that one call holds of its groups' limits, until `end`."""
+    """The slots of groups that one call holds until `end`."""
 
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
         self._slots: dict[str, int] = {}
 
     def refuse(self, message: Message, waited: float = 0, before: int = 0) -> RetryLater | Aside | None:
-        """Return what happens to a message if its group's limit allows no call now; None if the limit allows one.
+        """Return what happens to a message that may not be handled now; None if it may.
 
         Args:
-            waited: How many seconds ago the message was first put aside; 0: never.
-            before: How many other messages of its group are put aside and have their turns first.
+            waited: The seconds since the message was first put aside.
+            before: How many messages of its group are put aside, and go first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
-        # A message that was put aside gets twice the patience: another message may have taken its turn.
+        # Another message may have taken the turn of this message.
         patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
@@ -263,14 +239,13 @@ class CallPermits:
         return None
 
     def end(self) -> None:
-        """Give the slots back."""
         while self._slots:
             _, slot = self._slots.popitem()
             _unlock(slot)
 
 
 class _Instants:
-    """The two instants of a group's rate, in milliseconds: read on entry, and written on exit."""
+    """The instants `due` and `booked`, in milliseconds: read on entry, and written on exit."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -279,7 +254,7 @@ class _Instants:
     def __enter__(self) -> _Instants:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # A new file, or one whose first writer was killed, holds no instants, and a burst may come.
+        # A new file, or a file whose first writer was killed, is empty.
         with suppress(struct.error):
             self.due, self.booked = _INSTANTS.unpack(os.pread(self._descriptor, _INSTANTS.size, 0))
         return self
@@ -292,10 +267,6 @@ class _Instants:
 
 
 def _unlock(descriptor: int) -> None:
-    """Release the lock of a file, and close the file.
-
-    To close the file is not enough: a forked process that has the file open would keep the lock.
-    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:

@@ -1,12 +1,11 @@
 """The calls of a handler, by threads or an event loop, and each message's outcome.
 
-A Backlog hands out the messages. A message that its group's limit refuses for a moment is put aside in memory. If the
-handler raises for a batch, it gets the batch again in halves, until each message that raises is alone. The same happens
-if the handler returns neither None nor one answer for each message. If the handler raises RetryLater or Reject, this is
-the outcome of each message of the batch.
+If the handler raises for a batch, or does not return None or one answer for each message, it gets the batch again in
+halves. In the end, each message that raises is alone. RetryLater and Reject are the outcome of each message of the
+batch.
 
-On a FIFO queue, if a message is not done, the later messages of its group get the verdict BEHIND, and are given back.
-An answer for such a message is dropped.
+On a FIFO queue, if a message is not done, the later messages of its group get the verdict BEHIND, and their answers are
+dropped.
 """
 
 from __future__ import annotations
@@ -27,14 +26,10 @@ from ledger.work.handler_rows import answer_text, rows_of
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import Reject, RetryLater
 
-#: The reason that is recorded for a message that is given back only because an earlier message of its group is not
-#: done.
 BEHIND = "a message before it in its group was given back"
 
 
 class Verdict(Enum):
-    """What happened to a message of a claim."""
-
     DONE = "done"
     FAILED = "failed"
     REFUSED = "answered with what cannot be written"
@@ -46,12 +41,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Handled:
-    """The outcome of one message: its verdict, and the rows that the handler returned, or an error.
+    """The outcome of one message.
 
-    `error` describes an error of the handler or of its answer, or the output table's refusal of the rows. `raised` is
-    the exception that the handler raised, that a batch handler returned for the message, or that the reading of the
-    answer raised. If the message's group is closed (see `group_limits`) or at its limit, `raised` is a RetryLater with
-    that reason.
+    Attributes:
+        rows: What the handler returned, if the message is done.
+        error: The error of the handler or of its answer, or the table's refusal of the rows.
+        raised: The exception of the handler or of the reading of its answer. For a message whose group is closed or at
+            its limit, a RetryLater.
     """
 
     message: Message
@@ -59,16 +55,14 @@ class Handled:
     rows: Sequence[dict[str, Any]] = ()
     error: RowError | None = None
     raised: BaseException | None = None
-    #: If the verdict is REFUSED: what the handler returned, as a text.
+    #: The handler's answer, if it was refused.
     answer: str | None = None
 
 
 class CallSteps:
-    """The messages of one HandlerCall. The handler may be called several times for them.
+    """The messages of one HandlerCall, for which the handler may be called several times.
 
-    `next` returns the handler's next argument: a message or a batch. `answered` and `raised` note what the handler did
-    with the argument. The object may hold slots of the messages' groups (see `group_limits`). `end` gives the slots
-    back.
+    `answered` and `raised` note what the handler did with the argument that `next` returned last.
     """
 
     def __init__(
@@ -86,13 +80,13 @@ class CallSteps:
         self._call_permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
-        #: Messages that their group's limit does not allow yet, each with the seconds until the limit is asked again.
+        #: Messages put aside, each with the seconds until its limit is asked again.
         self.aside: list[tuple[Message, float]] = []
 
     def next(self) -> Any:
-        """Return the next argument for the handler; None if there is none.
+        """Return the next argument for the handler, a message or a batch; None if there is none.
 
-        Messages that the handler does not get now are noted in `handled` or `aside`.
+        Messages that the handler does not get now go to `handled` or `aside`.
         """
         while self._todo:
             part = []
@@ -114,7 +108,6 @@ class CallSteps:
         return None
 
     def _refuse(self, message: Message) -> RetryLater | Aside | None:
-        """Return what happens to a message if its group's limit allows no call now; None if a call may have it."""
         if self._call_permits is None:
             return None
         group = message.message_group_id
@@ -130,17 +123,15 @@ class CallSteps:
         return refusal
 
     def end(self) -> None:
-        """Give back the slots that the call holds of its groups' limits."""
         if self._call_permits is not None:
             self._call_permits.end()
 
     @property
     def given_back(self) -> set[str]:
-        """On a FIFO queue, the groups that have a message with another verdict than DONE; else no groups."""
+        """On a FIFO queue, the groups of messages that are not done; else no groups."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
-        """Note what the handler returned for the argument."""
         part, options, answers = self._part, self._options, [answer]
         if options.batch:
             answers = [None] * len(part) if answer is None else answer
@@ -161,10 +152,7 @@ class CallSteps:
                 self._note_answer(message, own_answer)
 
     def raised(self, error: BaseException) -> None:
-        """Note what the handler raised for the argument.
-
-        If the argument has several messages, `next` returns its halves, except after RetryLater or Reject.
-        """
+        """Note the exception. The next arguments are the halves, except after RetryLater or Reject."""
         part = self._part
         if len(part) == 1 or isinstance(error, (RetryLater, Reject)):
             for message in part:
@@ -179,8 +167,8 @@ class CallSteps:
             if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # `rows_of` runs code of the user's objects, which may raise any Exception. The handler is not called again
-            # for this message, because it would probably return the same.
+            # `rows_of` runs code of the user's objects, which may raise any Exception. Another call would probably
+            # return the same.
             problem = row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -205,7 +193,7 @@ class CallSteps:
 
 
 class Handlers:
-    """Threads, or an event loop, that call the handler with the messages that a backlog hands out.
+    """Threads, or an event loop, that call the handler with the messages of a backlog.
 
     Calls `on_call_end` with each finished HandlerCall and its CallSteps. If an exception such as SystemExit ends a
     thread or the loop, `fatal` keeps it, and `on_call_end` is not called.
@@ -234,7 +222,6 @@ class Handlers:
         self._is_abandoned = False
 
     def start(self) -> None:
-        """Start the threads; for an async handler, the one thread that runs the event loop."""
         if self._options.is_async:
             threads = [threading.Thread(target=self._run_loop, name="ledger-consume-loop", daemon=True)]
         else:
@@ -244,15 +231,11 @@ class Handlers:
             thread.start()
 
     def abandon(self) -> None:
-        """Close the backlog and cancel the tasks of the loop, without waiting.
-
-        A thread that is in a call of the handler still finishes its HandlerCall. Then the thread ends.
-        """
+        """Close the backlog and cancel the tasks of the loop, without waiting for calls of the handler."""
         self._is_abandoned = True
         self._backlog.close()
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            # The loop may have ended by itself.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_cancel_all, loop)
 
@@ -283,7 +266,6 @@ class Handlers:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # After the loop has ended, no task needs to wake.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(more.set)
 
@@ -306,7 +288,7 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # If `abandon` cancelled this task, raise the error again. Otherwise the handler has failed.
+                        # Without `abandon`, the handler itself has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -327,10 +309,7 @@ class Handlers:
             steps.end()
 
     async def _next(self, steps: CallSteps) -> Any:
-        """Return the next argument for the handler.
-
-        If there are limits, another thread finds the argument: the event loop must not wait for locks on files.
-        """
+        """Return the next argument, found by another thread if limits lock files: the event loop must not wait."""
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _end(self, error: BaseException) -> None:

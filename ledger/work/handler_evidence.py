@@ -1,27 +1,22 @@
 """The evidence for bad messages or a broken handler, outcome by outcome.
 
-The rules resemble those of `isolation`, for outcomes that come one by one. A failure is an outcome with an error: the
-handler raised, or its answer cannot be written. Failures are alike if their errors are (`RowError.is_like`). Outcomes
-without an error, such as RetryLater, count neither as failures nor as successes.
+A failure is an outcome with an error: the handler raised, or its answer cannot be written. Failures are alike if their
+errors are (`RowError.is_like`). The bound of a claim is LEAST_WITNESSES + log2(its messages), rounded up.
 
-1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after
-   LEAST_WITNESSES + log2(messages of the claim) such failures in a row that are alike, of any claims. The claim is that
-   of the last failure, and the logarithm is rounded up. A success, or a failure that is not alike, ends the row.
-2. Bad messages often follow each other, as in a sorted file. After LEAST_WITNESSES failures of one claim that are
-   alike, and no success in that claim, all waiting messages are therefore shuffled. The messages that were with
-   handlers at that time prove nothing, so their number is added to the bound. If, beyond these, as many further
-   messages as in rule 1 fail alike, the handler is broken. While the claims in hand have messages that were not read,
-   this rule does not decide. One success in the claim, or another error, acquits the handler: rule 2 no longer applies
-   to this claim.
-3. When each message in hand has an outcome, the claims are judged together. The handler is broken after LEAST_WITNESSES
-   failures alike in a row, if no message has succeeded since the consumer began. (After a success, a few bad messages
-   may be all that is left of the queue.)
+1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after as
+   many such failures in a row, all alike, as the bound of the last failure's claim. The row goes across claims, and
+   ends with a success or a failure that is not alike.
+2. Bad messages often follow each other, as in a sorted file. So after LEAST_WITNESSES failures of a claim, all alike,
+   all waiting messages are shuffled. The messages that handlers then have prove nothing. The handler is broken if,
+   beyond their number, as many further messages as the bound fail alike. This rule does not decide while messages of
+   claims in hand are unread. A success in the claim, or another error, acquits the handler for this claim.
+3. When each message in hand has an outcome, the handler is broken after LEAST_WITNESSES failures alike in a row, if no
+   message has ever succeeded. (After a success, a few bad messages may be all that is left of the queue.)
 
-In rules 2 and 3 only messages that were received for the first time count: they are the witnesses.
+In rules 2 and 3 only witnesses count: messages that were received for the first time.
 
-The failures of a claim are undecided until the claim acquits the handler. Errors of the surroundings are undecided
-until their row ends. Undecided failures are not settled before each message in hand has an outcome, or the consumer
-drains.
+The failures of a claim are undecided until the claim acquits the handler, and errors of the surroundings until their
+row ends. Undecided failures are settled only when each message in hand has an outcome, or the consumer drains.
 """
 
 from __future__ import annotations
@@ -36,27 +31,21 @@ from ledger.work.isolation import LEAST_WITNESSES
 
 
 class Suspicion(Enum):
-    """What one more outcome shows about the handler."""
-
     NOTHING = "nothing new"
     SUSPICIOUS = "the waiting messages are to be shuffled"
     BROKEN = "everything fails alike"
 
 
 class _ClaimEvidence:
-    """What the outcomes of one claim show about the handler so far."""
-
     def __init__(self, messages: int) -> None:
         self.bound = LEAST_WITNESSES + ceil(log2(max(messages, 2)))
         self.is_acquitted = False
         self.failures: list[Handled] = []
-        #: How many witnesses that fail alike show a broken handler; None until the waiting messages are shuffled.
+        #: How many witnesses show a broken handler; None before the shuffle.
         self.needed: int | None = None
 
 
 class HandlerEvidence:
-    """The outcomes of a consumer that show whether its handler is broken. Threads share the object."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of: dict[Any, _ClaimEvidence] = {}
@@ -67,7 +56,6 @@ class HandlerEvidence:
         """Add an outcome. Return what it shows.
 
         Args:
-            claim: the key of the claim that the message belongs to.
             messages: how many messages the claim has.
             running: how many messages are with handlers now, at most.
             may_judge: whether all messages of the claims in hand were read.
@@ -99,10 +87,7 @@ class HandlerEvidence:
             return Suspicion.NOTHING
 
     def undecided(self, claim: Any) -> list[Handled]:
-        """Return the failures that are not decided yet: the handler may be their cause, not the messages.
-
-        These are failures of the claim, and errors of the surroundings from any claim.
-        """
+        """Return the claim's undecided failures, and those of the surroundings from any claim."""
         with self._lock:
             of_claim = self._of.get(claim)
             own = [] if of_claim is None or of_claim.is_acquitted else of_claim.failures
@@ -110,22 +95,17 @@ class HandlerEvidence:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the waiting messages are to be shuffled."""
         with self._lock:
             return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Judge all claims together. Call this when each message in hand has an outcome (rule 3).
-
-        Return a failure if the handler is broken, and None if it is not.
-        """
+        """Apply rule 3. Return a failure if the handler is broken."""
         with self._lock:
             row = self._in_a_row
             is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded
             return row[-1] if is_broken else None
 
     def forget(self, claim: Any) -> None:
-        """Forget a claim that is over."""
         with self._lock:
             self._of.pop(claim, None)
 

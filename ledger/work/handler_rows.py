@@ -15,9 +15,7 @@ import pyarrow as pa
 from ledger.rules.text import escaped
 from ledger.work.row_types import CONVERSION_ERRORS
 
-#: The column that names the message of a row.
 NAMES_MESSAGE = "message_id"
-#: Classes of values that contain no columns.
 _SCALARS = frozenset({float, int, str, bool, type(None)})
 _KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
 
@@ -27,8 +25,7 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
     Raises:
         TypeError: The answer has a value that is no row, or a row about another message. Or the name of a column is no
-            text, is blank, or has half a character (a lone surrogate). Names inside values are checked, too, if they
-            are texts.
+            text. Or a name, at any depth, is blank or has half a character (a lone surrogate).
     """
     if answer is None:
         return []
@@ -39,13 +36,13 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
-    """Return the sum of a column's finite numbers (also of numpy and Decimal). If `column` is None, return 0."""
+    """Return the sum of a column's finite numbers; 0 without a column."""
     costs = [row[column] for row in rows if has_cost(row, column)] if column else []
     return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
 
 
 def has_cost(row: Mapping[str, Any], column: str) -> bool:
-    """Return whether a row has, in a column, a finite number that a float holds."""
+    """Return whether a column has a finite number that a float holds."""
     cost = row.get(column)
     try:
         return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
@@ -54,11 +51,7 @@ def has_cost(row: Mapping[str, Any], column: str) -> bool:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
-    """Return rows as a table with the columns of `types` that at least one row has.
-
-    Raises:
-        TypeError: A value does not fit the type of its column. The error names the column.
-    """
+    """Return rows as a table with the columns of `types` that at least one row has. Errors name the column."""
     names = {name for row in rows for name in row}
     columns = {}
     for field in types:
@@ -72,7 +65,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 
 
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows of one message as JSON, without the message's id; as Python's text if JSON fails."""
+    """Return the rows of one message as JSON, without its id; as Python's text if JSON fails."""
     without_ids = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
     try:
         return json.dumps(without_ids[0] if len(without_ids) == 1 else without_ids, default=str, ensure_ascii=False)
@@ -81,7 +74,6 @@ def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def answer_text(answer: Any) -> str:
-    """Return Python's text of a handler's answer (`repr`), or the name of its class if `repr` fails."""
     try:
         return repr(answer)
     except Exception:
@@ -111,7 +103,6 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
 
 
 def _find_bad_name(value: Any) -> str | None:
-    """Return the name of a column, at any depth, that is blank or has half a character; None if there is none."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and (not name.strip() or escaped(name) != name):
@@ -119,7 +110,7 @@ def _find_bad_name(value: Any) -> str | None:
             inner_name = _find_bad_name(inner)
             if inner_name is not None:
                 return inner_name
-    # Skip lists of scalars, such as an embedding: they may be long, and contain no columns.
+    # Lists of scalars, such as an embedding, may be long.
     if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
         return next((inner_name for inner in value if (inner_name := _find_bad_name(inner)) is not None), None)
     return None

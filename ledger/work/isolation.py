@@ -1,19 +1,15 @@
 """The search for the messages of a claim that raise: the claim is tried again in halves.
 
-A culprit is a message that raises even when it is tried alone. In a claim of n messages, the search tries each message
-at most log2(n) times, rounded up. If everything fails alike, no message is the cause, and EverythingFails is raised, by
-these rules:
+A culprit is a message that raises when it is tried alone. In a claim of n messages, the search tries each message at
+most log2(n) times, rounded up.
 
-- Before the search, a worker of `Queue.work` calls the function on no rows (`claim_work`). If this call raises alike
-  (see `RowError.is_like`), everything fails.
-- Otherwise witnesses decide, if the first message that was tried alone has raised and no part has succeeded yet. Of all
-  witnesses, LEAST_WITNESSES + log2(n), rounded up, are drawn at random and tried alone. If each of them raises alike,
-  everything fails.
-- A witness is a message that was received for the first time. A message that comes again may come because it failed
-  before. With fewer than LEAST_WITNESSES witnesses, the search does not end early. For an error of the surroundings (a
-  missing module, no connection) every message is a witness, however few there are.
+If everything fails alike, no message is the cause, and EverythingFails is raised. Witnesses decide: messages that were
+received for the first time. (Another message may come again because it failed.) If the first message tried alone has
+raised before any part succeeded, LEAST_WITNESSES + log2(n) witnesses, rounded up, are drawn at random and tried alone.
+If each raises alike (`RowError.is_like`), everything fails.
 
-The failures of several claims of one worker count together: see `Evidence`.
+With fewer than LEAST_WITNESSES witnesses nothing is concluded. For an error of the surroundings (a missing module, no
+connection) every message is a witness, however few there are.
 """
 
 from __future__ import annotations
@@ -31,19 +27,19 @@ from ledger.output_tables.row_errors import RowError, is_of_function, row_error
 from ledger.outputs.named_messages import others_of_claim
 from ledger.store.protocol import RUNS, Grant, count_messages
 
-#: The fewest messages that can show that everything fails: two messages of a claim may both be culprits.
+#: Two messages of a claim may both be culprits by chance.
 LEAST_WITNESSES = 3
 
 
 class Culprit(NamedTuple):
-    """A message for which the function raised when it was tried alone: its run (GRANTED_RUNS), and the error."""
+    """A message that raised when it was tried alone: its run (GRANTED_RUNS), and the error."""
 
     run: pa.Table
     error: RowError
 
 
 class EverythingFails(Exception):
-    """All messages that were tried raised alike, so no message is the cause. `error` is the error that they raised."""
+    """All messages that were tried raised alike, so no message is the cause."""
 
     def __init__(self, error: RowError) -> None:
         super().__init__(error.text)
@@ -51,16 +47,15 @@ class EverythingFails(Exception):
 
 
 class Evidence:
-    """The failures of several small claims of one worker, which together can show that everything fails."""
+    """The failures of several small claims, which together can show that everything fails."""
 
     def __init__(self) -> None:
         self._failed: list[RowError] = []
 
     def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
-        """Add the outcome of a claim.
+        """Add the outcome of a claim. Raise EverythingFails if LEAST_WITNESSES witnesses have raised alike.
 
-        Raises EverythingFails if LEAST_WITNESSES messages that were received for the first time have raised alike. The
-        count begins again after a claim in which a message succeeded, and after witnesses that did not all raise alike.
+        The count begins again after a success, and after witnesses that did not all raise alike.
         """
         if any_succeeded:
             self._failed.clear()
@@ -74,31 +69,25 @@ class Evidence:
 
 
 class Isolation:
-    """The search for the culprits of one claim.
-
-    `attempt` tries a part of the claim. For a worker of `Queue.work` it computes, writes and acknowledges the part. For
-    a consumer it writes and acknowledges the part, or only compares its rows with the output table's columns.
-    """
+    """The search for the culprits of one claim. `attempt` raises for a part with a culprit."""
 
     def __init__(self, grant: Grant, attempt: Callable[[Grant], None]) -> None:
         self._grant, self._attempt = replace(grant, order=None), attempt
         self.culprits: list[Culprit] = []
-        #: The messages that are not tried again: those that raised when they were tried alone, and a witness that
-        #: succeeded.
+        #: Not tried again: culprits, and a witness that succeeded.
         self._alone = grant.runs.slice(0, 0)
         self._any_succeeded = self._judged = False
 
     def search(self, error: BaseException) -> list[Culprit]:
         """Return the culprits of a claim that raised `error` as a whole.
 
-        Afterwards `attempt` has succeeded for all other messages. Raises EverythingFails if all drawn witnesses raised
-        alike. Raises what `attempt` raises, if the error is not of the function or its rows (see `is_of_function`).
+        Afterwards `attempt` has succeeded for all other messages. Raises EverythingFails, and any error that is not of
+        the function or its rows (see `is_of_function`).
         """
         self._search(self._grant, row_error(error))
         return self.culprits
 
     def _search(self, part: Grant, error: RowError) -> None:
-        """Search in a part that raised as a whole."""
         if part.count == 1:
             self._blame(part, error)
             return
@@ -107,14 +96,14 @@ class Isolation:
         first = self._try(halves[0])
         if first is not None:
             self._search(halves[0], first)
-        # If the first half succeeded, `error` came from the second half, which is not tried again as a whole. A single
-        # message is tried again.
+        # After the first half has succeeded, `error` is the second half's. A single message is tried again all the
+        # same.
         second = error if first is None and halves[1].count > 1 else self._try(halves[1])
         if second is not None:
             self._search(halves[1], second)
 
     def _try(self, part: Grant) -> RowError | None:
-        """Attempt a part, without the messages of `_alone`. Return the error of the attempt; None if it succeeded."""
+        """Attempt a part, without the messages of `_alone`. Return the error, if any."""
         untried = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
         if not untried.count:
             return None
@@ -136,10 +125,7 @@ class Isolation:
             self._raise_if_all_alike(error)
 
     def _raise_if_all_alike(self, error: RowError) -> None:
-        """Raise EverythingFails if each drawn witness raises like the first message that was tried alone.
-
-        With too few witnesses do nothing. `error` is the error of that first message.
-        """
+        """Raise EverythingFails if each drawn witness raises like the first message, which raised `error`."""
         runs, count = self._grant.runs, self._grant.count
         lengths = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1
         is_new = np.repeat(runs["receive_count"].to_numpy() <= 1, lengths)
@@ -161,8 +147,5 @@ class Isolation:
 
 
 def _drawn(places: Sequence[int], most: int) -> list[int]:
-    """Return some of the places, drawn at random.
-
-    A fixed choice might draw only culprits, again and again.
-    """
+    """Return some of the places, at random: a fixed choice might draw only culprits."""
     return random.sample(places, min(most, len(places)))

@@ -1,8 +1,7 @@
 """The Arrow types of columns of Python values, found in the rows that one settlement writes.
 
-If a column has whole numbers and fractions, all become floats. If values have no common type (numbers and texts), the
-column gets the type of most values, and rows with values of other types are refused. The error names the column and
-both types. A row is also refused if the column's type would change the row's value.
+Whole numbers and fractions become floats. If values have no common type (numbers and texts), the column gets the type
+of most values. A row whose value does not fit the type, or would be changed by it, is refused.
 """
 
 from __future__ import annotations
@@ -14,21 +13,15 @@ import pyarrow as pa
 
 from ledger.output_tables.arrow_values import first_changed
 
-#: Errors for a value that has no Arrow type, or does not fit a given type. Arrow calls methods of the user's objects,
-#: so this is any Exception.
+#: Any Exception: Arrow calls methods of the user's objects.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
 
 def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
-    """Return the columns of the rows of many messages, and why the rows of some messages are refused.
+    """Return the columns of the rows of many messages, and the errors of refused rows by their place in `answers`.
 
-    Args:
-        answers: the rows of each message.
-
-    Returns:
-        A tuple of two: the columns, in the order in which rows first have them, and the errors of refused rows, by the
-        message's place in `answers`.
+    The columns are in the order in which rows first have them.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -42,7 +35,7 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
 
 
 def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
-    """Return the type of a column, and the errors of values that do not fit the type, by the values' places."""
+    """Return the type of a column, and the errors of values by their places."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:
@@ -53,7 +46,7 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
             by_kind.setdefault(kind, []).extend(fitting)
     common = pa.null()
     for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
-        # Arrow's type of a struct without fields is false, so compare with None.
+        # The type of a struct without fields is false, so compare with None.
         unified = _unified(common, kind)
         common = common if unified is None else unified
     for kind, places in by_kind.items():
@@ -66,10 +59,7 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
 
 
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
-    """Return the types of values of one Python class, with the values' places.
-
-    Note in `wrong` the errors of values for which Arrow finds no type, or finds a type that would change the value.
-    """
+    """Return the types of values of one Python class, with the values' places. Note errors in `wrong`."""
     try:
         return {_type_that_keeps([values[place] for place in places]): list(places)}
     except CONVERSION_ERRORS:
@@ -83,10 +73,7 @@ def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str
 
 
 def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
-    """Return the type that Arrow finds for values.
-
-    Raise TypeError if the type would change a value. Raise Arrow's error if the values have no common type.
-    """
+    """Return the type that Arrow finds for values. Raise if it would change a value."""
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)
     if changed is not None:
@@ -96,7 +83,7 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
 
 
 def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
-    """Return the error of values that do not fit a type; None if they fit."""
+    """Return why values do not fit a type; None if they fit."""
     try:
         pa.array(values, kind)
         if first_changed(values, kind) is not None:
@@ -107,13 +94,12 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type to which Arrow promotes two types; None if there is none, or if only one is a type of texts."""
+    """Return the type to which Arrow promotes two types; None if there is none, or if only one is of texts."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
     if _is_text(one) != _is_text(other):
-        # Arrow would turn texts and bytes into bytes.
         return None
     try:
         schemas = [pa.schema([("value", kind)]) for kind in (one, other)]

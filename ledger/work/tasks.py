@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
 UNTIL = ("empty", "once", "forever")
-#: A user's handler, which may be an `async def`. It takes a message, or if `batch` is set, a list of messages.
+#: May be an `async def`. It takes a message, or a list of messages if `batch` is set.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 
 
 @dataclass(frozen=True)
 class Work:
-    """The arguments of a worker, as in Queue.work. Raises InvalidParameterValue for wrong arguments."""
+    """The arguments of a worker, as in Queue.work."""
 
     function: Callable[[DataFrame], Any]
     output: Any
@@ -46,8 +46,8 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = work_log.info
     bar: bool | None = None
-    #: Whether the reasons are exceptions that were caught for single rows. Then the worker compares the reasons: a
-    #: function that fails for every row raises nothing.
+    #: Whether the reasons are exceptions caught for single rows. A function that fails for every row then raises
+    #: nothing, so the worker compares the reasons.
     per_row: bool = False
 
     def __post_init__(self) -> None:
@@ -66,12 +66,12 @@ class Work:
 
 
 def ignore(done: Consumed) -> None:
-    """Do nothing with the counts so far."""
+    """Do nothing with the counts."""
 
 
 @dataclass(frozen=True)
 class Consumption:
-    """The arguments of a consumer, as in Queue.consume. Raises InvalidParameterValue for wrong arguments."""
+    """The arguments of a consumer, as in Queue.consume."""
 
     handler: Callable[[Any], Any]
     output: Any = None
@@ -92,14 +92,11 @@ class Consumption:
     flush_cost: float | None = None
     max_bytes: int = 128 << 20
     group_limits: Limits | None = None
-    #: The folder in which processes share the limits of groups.
     limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
-    #: The function that is called with each warning, a line of text.
     warn: Callable[[str], None] = log.warning
-    #: The function that is called with the counts so far, after each settlement and each lost claim.
+    #: Called with the counts so far, after each settlement and each lost claim.
     on_progress: Callable[[Consumed], None] = ignore
-    #: Which of the attempt's processes this process is.
     share: Share = ALONE
 
     def __post_init__(self) -> None:
@@ -136,7 +133,6 @@ class Consumption:
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is an `async def`."""
         return _is_async(self.handler)
 
     @property
@@ -151,7 +147,7 @@ def _positive(name: str, value: Any, unit: str) -> None:
 
 
 def require_handler(handler: Any) -> None:
-    """Raise InvalidParameterValue if a handler is no function of one argument, or yields its answer."""
+    """Raise InvalidParameterValue if a handler is no function of one argument, or is a generator."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
     called = _called(handler)
@@ -165,7 +161,7 @@ def require_handler(handler: Any) -> None:
         bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
         raise InvalidParameterValue("handler", _name(handler), bound) from None
     except ValueError:
-        pass  # Python does not know the arguments of some built-in functions. Accept these functions.
+        pass  # Python does not know the arguments of some built-in functions.
 
 
 def _is_async(handler: Any) -> bool:
@@ -173,7 +169,6 @@ def _is_async(handler: Any) -> bool:
 
 
 def _called(handler: Any) -> Any:
-    """Return the function that a call runs: for an object of a user's class, the class's `__call__`."""
     return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
 
 

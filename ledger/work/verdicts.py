@@ -11,17 +11,16 @@ from ledger.errors import InvalidParameterValue
 class RetryLater(Exception):
     """A handler of `Queue.consume` raises this if the message is not to blame: a rate limit, an outage.
 
-    The message is given back, and hidden until the given time, but no longer than its receipt may hold it. The receive
-    does not bring the message nearer to the queue's maxReceiveCount, unless `counted` is true.
+    The message is given back, and hidden until the given time, but no longer than its receipt may hold it.
 
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.
-        until: In place of `seconds`: the instant until which the message stays hidden, a datetime with a time zone.
-        group: True closes the message's own group: for `seconds` from the raise, or until `until`. A text closes the
-            message group of that name. The consumer begins no call for messages of a closed group, and gives these
-            messages back uncounted, hidden until the group opens. The consumer's other processes do the same a moment
-            later. Other consumers do not learn of the closed group.
-        counted: Whether the receive counts.
+        until: In place of `seconds`: a datetime with a time zone.
+        group: True closes the message's own group, a text the group of that name: for `seconds` from the raise, or
+            until `until`. The consumer begins no call for messages of a closed group, and gives them back uncounted,
+            hidden until the group opens. The consumer's other processes do the same a moment later. Other consumers do
+            not learn of it.
+        counted: Whether the receive counts toward the queue's maxReceiveCount.
         reason: The reason that the view `receipts` shows for the message.
 
     Raises:
@@ -52,7 +51,7 @@ class RetryLater(Exception):
         super().__init__(self.reason)
 
     def seconds_from(self, now: float) -> float:
-        """Return how many seconds from `now` (seconds since 1970) the message stays hidden; 0 or more."""
+        """Return how many seconds from `now` (seconds since 1970) the message stays hidden."""
         if self.until is None:
             return self.seconds or 0
         return max(0.0, self.until.timestamp() - now)
@@ -61,9 +60,8 @@ class RetryLater(Exception):
 class Reject(Exception):
     """A handler of `Queue.consume` raises this for a message that no retry can help.
 
-    The message moves to the queue's dead-letter queue when it is settled, however few times it was received. The view
-    `dead_letters` shows the `reason`. If the queue has no dead-letter queue, the message is parked: hidden for the
-    `park` seconds of `Queue.consume`.
+    The message moves to the queue's dead-letter queue, however few times it was received. The view `dead_letters` shows
+    the `reason`. Without a dead-letter queue, the message is parked: hidden for the `park` seconds of `Queue.consume`.
 
     Raises:
         InvalidParameterValue: The reason is blank, or no text.

@@ -19,13 +19,11 @@ from ledger.work.isolation import Evidence
 from ledger.work.tasks import Work
 
 log = logging.getLogger("ledger.work")
-#: How long a receive waits for messages, in seconds (until="once": not at all).
+#: In seconds: how long a receive waits.
 WAIT = 2.0
 
 
 class Worker:
-    """Works through claims of one queue."""
-
     def __init__(self, access: Access, work: Work) -> None:
         require_own_columns(work)
         require_declared(access, work.output, work.schema)
@@ -36,7 +34,6 @@ class Worker:
         self._evidence = Evidence()
 
     def run(self) -> Worked:
-        """Work as long as `Work.until` says; return the counts."""
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
         with ended_by_sigterm(), self._meter() as meter:
@@ -60,5 +57,4 @@ class Worker:
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
-        """Work on a claim and acknowledge it; see `ClaimWork.run`."""
         return ClaimWork(self._access, self._work, claim, self._evidence).run()
