@@ -100,7 +100,7 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
     """Return a function from a row's number to its attributes, as a message of a list has them.
 
-    This call raises InvalidParameterValue for an unknown type, and the returned function for an unreadable value.
+    Unknown types raise InvalidParameterValue at once; unreadable values raise it in the returned function.
     """
     if not _has_attributes(table, body):
         return lambda number: None
@@ -197,7 +197,6 @@ def _sqs_form_of(attribute: object) -> object:
 
 
 def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return a map of attributes in full for each value. Errors name the row."""
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:

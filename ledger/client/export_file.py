@@ -94,8 +94,8 @@ def write_file(
 ) -> int:
     """Write an export, with a row group for each part that has messages. Return the number of messages.
 
-    Calls `on_written` with the number of messages so far. Raises InvalidParameterValue if the name is taken or its
-    folder does not exist, and StorageFailed if the file cannot be written.
+    Calls `on_written` with the number so far. Raises InvalidParameterValue if the name is taken or the folder is
+    missing, and StorageFailed.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -158,10 +158,9 @@ def _give_name(aside: Path, path: Path) -> None:
 
 @contextmanager
 def open_file(given: object) -> Iterator[ExportFile]:
-    """Open an export.
+    """Open an export. Raises StorageFailed if the file cannot be read.
 
-    Raises InvalidParameterValue unless `given` is the local path of an unchanged export in a known format. Raises
-    StorageFailed if the file cannot be read.
+    Raises InvalidParameterValue unless `given` is the local path of an unchanged export in a known format.
     """
     path = local_path(given)
     if not path.is_file():

@@ -64,10 +64,7 @@ class HandleRequest:
 
 
 class HandleList:
-    """The requests of a call, as actions: one for each verb, receipt, timeout and reason.
-
-    A handle that cannot be read has the outcome INVALID.
-    """
+    """The requests of a call, as actions: one for each verb, receipt, timeout and reason."""
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
@@ -85,7 +82,7 @@ class HandleList:
         ]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> list[HandleOutcome]:
-        """Return one outcome per request, in order, from the store's answers to `actions`."""
+        """Return one outcome per request, in order."""
         outcome_by_message: dict[tuple[Verb, str, int, str, int], str] = {}
         for action, answer in zip(self.actions, answers):
             for run in answer.to_pylist():
@@ -119,10 +116,7 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:
-    """Return receipt handles as a list.
-
-    Refuses a message, a value that `require_list` refuses, and an element that is neither a text nor None.
-    """
+    """Return receipt handles as a list. Refuse a message, and elements that are neither texts nor None."""
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")

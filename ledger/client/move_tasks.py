@@ -49,7 +49,6 @@ class MoveTasks:
         return task
 
     def all(self) -> list[MoveTask]:
-        """Return the tasks of this queue, the latest first."""
         tasks = [task for task in self._store.tasks() if task.source == self._source.id]
         return sorted(tasks, key=lambda task: -task.started_at)
 
@@ -63,8 +62,8 @@ class MoveTasks:
     def run(self, task_id: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the steps of a task until it ends.
 
-        `revision` is the task's revision after this process's last step (-1: not known). If another process continued
-        the task, this process waits until the task is abandoned or ends.
+        `revision` is the task's revision after this process's last step (-1: unknown). While another process continues
+        the task, this process waits.
         """
         while (task := self._latest(task_id)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -81,9 +80,9 @@ class MoveTasks:
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Move the messages that a task of this process may move now. Return the task after the step.
+        """See `step`. After ClocksDisagree return None: the task waits until it is abandoned.
 
-        After ClocksDisagree return None: the task waits until it is abandoned. Any other LedgerError ends it as FAILED.
+        Any other LedgerError ends it as FAILED.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)

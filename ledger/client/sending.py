@@ -58,7 +58,7 @@ class EntryList:
                 raise entry if len(self._read) == 1 else entry.advised(entry_advice(number))
 
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
-        """Return one outcome per entry, in order, from the store's answers for `entries`. Log what was refused."""
+        """Return one outcome per entry, in order, from the store's answers for `entries`."""
         answers = iter(sent)
         outcomes = [
             SendOutcome.of(entry, None if isinstance(entry, LedgerError) else next(answers)) for entry in self._read

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ArrowTable(Protocol):
-    """A table with Arrow's PyCapsule interface: pyarrow's, or a DataFrame of pandas or polars."""
+    """A table with Arrow's PyCapsule interface, such as pyarrow's, or a DataFrame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return the rows as a PyCapsule of Arrow's C stream interface."""
@@ -47,9 +47,9 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
+    """Raise InvalidParameterValue for a streaming DataFrame.
 
-    `verb` is a call, as a user writes it, that takes one of the stream's batches.
+    `verb` is a call that takes one of the stream's batches.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
@@ -293,7 +293,6 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 
 
 def _find_wrong_object(values: Any) -> tuple[str, str] | None:
-    """Return what is wrong with a column of pandas' objects, and what to do; None: nothing is wrong."""
     first: tuple[int, Any] | None = None
     for row, value in enumerate(values.tolist()):
         try:
@@ -333,7 +332,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read. It names the first column that Arrow cannot read by itself."""
+    """Return an error about the first column that Arrow cannot read by itself, else about the table."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

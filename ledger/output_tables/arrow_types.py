@@ -1,8 +1,7 @@
 """Translation of column types between Arrow and Delta's log, in both directions.
 
-Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Unsigned numbers become the next
-longer signed type, nanoseconds become microseconds, and longer decimals get 38 digits. Other types that Delta lacks are
-refused.
+Unsigned numbers become the next longer signed type, nanoseconds become microseconds, and decimals of more than 38
+digits get 38. Types without a Delta type, such as times of day and durations, are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     VOID: pa.null(),
 }
-#: Types of Delta's log by Arrow's names.
 _NAMES = {
     **{str(kind): name for name, kind in _PLAIN.items()},
     "halffloat": "float",
@@ -117,8 +115,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if it exists. Then a column without a value becomes void if its type never
-    fits the table's column, or is none of Delta's. (pandas gives a column of nulls a number type.)
+    `table` is the schema of the rows' table, if it exists. Then a column without a value becomes void if its type does
+    not fit the table's column. (pandas gives a column of nulls a number type.)
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:

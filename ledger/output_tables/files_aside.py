@@ -92,8 +92,9 @@ def exact_bounds(rows: pa.Table) -> Bounds:
 
 
 def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
-    """Return a written file with the statistics and partitions for the table's log. `bounds` are those of the whole
-    write.
+    """Return a written file with the statistics and partitions for the table's log.
+
+    `bounds` are those of the whole write.
     """
     instants = {one["name"] for one in schema["fields"] if one["type"] == "timestamp"}
     partition = {

@@ -20,7 +20,7 @@ from ledger.store.protocol import ArrowOutputs
 class OutputLog(NamedTuple):
     """An output table: its id, its version, and the committed version of a transaction id, or None.
 
-    A new table in the place of an old one has another id.
+    A new table in an old one's place has another id.
     """
 
     table_id: str
@@ -29,8 +29,6 @@ class OutputLog(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An output table's id and demands, as of one version."""
-
     table_id: str
     demands: Demands
 
@@ -64,8 +62,9 @@ class OutputPublishing(Protocol):
         """
 
     def why_not_widened(self, location: str) -> str | None:
-        """Return why `evolve` gives a table no wider types, in words that can follow "because of". None: it does, or
-        there is no table.
+        """Return why `evolve` gives a table no wider types, in words that can follow "because of".
+
+        None: it does, or there is no table.
         """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
@@ -84,14 +83,14 @@ class OutputPublishing(Protocol):
     ) -> None:
         """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
-        Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
-        meanwhile. Raises Conflict also if `target` no longer describes the table, or if others were first too often.
-        Raises StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
+        Raises Conflict if any version of this transaction id is committed, even by a commit that comes meanwhile.
+        Raises Conflict also if `target` no longer describes the table, or if others were first too often. Raises
+        StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
         """
 
 
 class ForeignTables(Protocol):
-    """The calls by which an engine reaches output tables."""
+    """An engine's access to output tables."""
 
     name: str
 
@@ -105,7 +104,7 @@ class ForeignTables(Protocol):
     def fence_output(self, location: str, application: str, version: int) -> None:
         """Commit a version of the transaction id `application`, without rows.
 
-        Raises Conflict if any version of this id is already committed, even by a commit that comes meanwhile. Raises
+        Raises Conflict if any version of this id is committed, even by a commit that comes meanwhile. Raises
         OutputUnreadable if the engine cannot commit to the table.
         """
 

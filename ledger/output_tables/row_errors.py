@@ -19,7 +19,6 @@ from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.runtime.termination import is_termination, jvm_has_ended
 
-#: How many characters of a message are kept.
 LONGEST = 300
 TRACEBACK = "Traceback (most recent call last):"
 _CAUSED_BY = "Caused by: "
@@ -44,7 +43,6 @@ _DISK_ERROR_OF_JAVA = re.compile(
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
     re.MULTILINE,
 )
-#: Conditions of Spark whose text may quote a value of a row.
 _QUOTES_A_VALUE = re.compile(
     r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
@@ -95,13 +93,13 @@ class RowError(NamedTuple):
 
 
 def row_error_of(text: str) -> RowError:
-    """Return the error from which a reason was made (`RowError.text`), as far as the text shows it."""
+    """Return the error from which a reason was made, as far as its text shows."""
     parts = _REASON.fullmatch(text)
     return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Return whether a write lost a race with other writers of its table: a retry may succeed."""
+    """Return whether a write lost a race with other writers of its table."""
     first = _first(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
@@ -158,7 +156,7 @@ def value_refused(error: BaseException) -> tuple[str, str] | None:
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """Return a Spark error's text, or "" if the text quotes a Python exception or a value."""
+    """Return a Spark error's text, or "" if it quotes a Python exception or a value."""
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)
@@ -170,7 +168,6 @@ def _is_of(error: BaseException, *packages: str) -> bool:
 
 
 def row_error(error: BaseException) -> RowError:
-    """Return an error as users see it: the user's exception in it, if there is one."""
     outer, error = error, _first(error)
     try:
         text = str(error).strip()

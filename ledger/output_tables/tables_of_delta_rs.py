@@ -46,7 +46,7 @@ from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs ignores it.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: How often an append, or a change to wider types, is tried at most while other writers commit.
+#: How often a commit is tried at most while other writers commit.
 TRIES = 10
 DIGITS = 15
 
@@ -243,8 +243,8 @@ class DeltaRsOutputTables:
     ) -> None:
         """Write rows into a folder below a table, and publish the files in one commit.
 
-        On a local path, the same commit gives the table another `schema`, if given. If the process dies before the
-        commit, VACUUM removes the files (see `outputs.staging`).
+        On a local path, this commit also gives the table another `schema`. If the process dies before, VACUUM removes
+        the files.
         """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
@@ -333,10 +333,7 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 
 
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
-
-    Raises ValueError for a text that is too long, or of a type inside a nested column.
-    """
+    """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them."""
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)
         if kind is None or field.name not in rows.column_names:

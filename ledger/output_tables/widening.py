@@ -28,7 +28,6 @@ from ledger.rules.output_columns import Columns, ColumnsDiffer
 log = logging.getLogger("ledger.output")
 #: A larger table is not written anew for the rows of a write.
 WIDENED_BYTES = 1 << 30
-#: Properties of tables whose rows must not be written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
@@ -68,7 +67,6 @@ class _Rewritten:
         self._different: ColumnsDiffer | None = None
 
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
-        """Write the rows into files that the table's log does not name yet."""
         aside = RowsAside(location, options, self._demands)
         try:
             arrow_schema = fitted(self._dataset.schema.empty_table(), self._schema).schema

@@ -55,7 +55,7 @@ def failed_messages(
 
 
 class Failures:
-    """Appends to the table of failures, without Spark if it can."""
+    """Appends to the table of failures, without Spark if possible."""
 
     def __init__(self, access: Access, table: Any) -> None:
         self._access, self._table = access, table
@@ -63,8 +63,7 @@ class Failures:
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
         """Append rows about messages of a claim.
 
-        A second call about the same messages, with the same receipt and version, appends nothing. A claim that is found
-        again may have a greater version: its rows are appended again.
+        A second call about the same messages, with the same receipt and version, appends nothing.
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)

@@ -33,9 +33,9 @@ class Named:
         messages: the messages as runs (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
-        others: how many values are not null, and neither an id nor a handle of the queue.
+        others: how many other values are neither an id nor a handle of the queue.
         example: one of the `others`.
-        row: the number, from 0, of the first value that is null or one of the `others`; None if it is not known.
+        row: the number, from 0, of the first value that is null or one of the `others`, if it is known.
     """
 
     messages: pa.Table

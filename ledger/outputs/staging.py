@@ -109,15 +109,16 @@ class StagedRows:
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Remove the folder, and empty folders above it that this write made. Call it only if nobody publishes the
-        rows.
+        """Remove the folder, and empty folders above it that this write made.
+
+        Call it only if nobody publishes the rows.
         """
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs that writers left behind."""
+        """Remove the logs that dead writers left."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-TIDIED_WRITES:]:

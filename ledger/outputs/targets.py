@@ -1,4 +1,4 @@
-"""The output table that a user names: its place, its making by Spark, and errors about its columns."""
+"""The output table that a user names."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Return the place of the table; None if the catalog has no such table yet.
 
-    A path object is a path. A text with a / or a colon is a path or a URI. Any other text must be the name of a table
-    in Spark's catalog.
+    A path object is a path. A text with a / or a colon is a path or a URI. Any other text is the name of a table in
+    Spark's catalog.
 
     Raises:
         InvalidParameterValue: for a value of no such form, an unknown scheme, and something that is no Delta table.
@@ -209,7 +209,6 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
 
 
 def _one_of(place: Location) -> Location:
-    """Return a place under the name by which the ledger compares places."""
     return recorded(for_delta_rs(place.text))
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The messages (RUNS) that a write acknowledges with its rows, and actions on others in the same commit."""
+    """The messages (RUNS) that a write acknowledges with its rows, and its actions on other messages of the claim."""
 
     done: pa.Table
     beside: Sequence[Action] = ()

@@ -1,7 +1,7 @@
 """The choice among three writers of rows to an output table.
 
-Spark stages a DataFrame, and delta-rs publishes it. If delta-rs cannot or may not publish to the table, Spark alone
-writes the rows. delta-rs alone writes an Arrow table.
+Spark stages a DataFrame, and delta-rs publishes it. Where delta-rs cannot or may not publish, Spark alone writes the
+rows. delta-rs alone writes an Arrow table.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 class Writer(Protocol):
     """Writes rows to one table.
 
-    *Failed rows* have a value in the column of failures, if there is such a column. Failed rows are not written.
+    *Failed rows* have a value in the column of failures, if there is one. Failed rows are not written.
     """
 
     @property
@@ -93,8 +93,8 @@ class Writer(Protocol):
     def make(self, before_changing: Callable[[], None]) -> Location:
         """Return the place of the table. Make an empty table if there is none. Raises OutputNotWritten.
 
-        Some writers also change the table's columns here, and others in `write`. Each calls `before_changing` before a
-        change, and raises its LedgerErrors. SparkWriter calls it in any case.
+        Some writers also change the table's columns here, and others in `write`. Before this method makes or changes
+        the table, it calls `before_changing`, and raises its LedgerErrors. SparkWriter calls it in any case.
         """
 
     def table_id(self, location: str) -> str:
@@ -210,7 +210,7 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """Return the target, the columns of the table once the rows are in, and an empty text.
+    """Return the target, the table's columns once the rows are in, and "".
 
     If only Spark may commit, return None, columns not to be used, and the reason in words.
     """

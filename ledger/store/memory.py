@@ -56,7 +56,7 @@ Place = tuple[str, int]
 class MemoryMessage:
     """A message and its record.
 
-    `home` is the id of the queue that the message was sent to. A moved message keeps its `home` and its `lane`.
+    `home` is the id of the queue that the message was sent to. A move keeps `home` and `lane`.
     """
 
     home: str
@@ -190,7 +190,6 @@ def decide_actions(
 
 
 def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradicted: set[Place]) -> pa.Table:
-    """Return an action's answer. `decided` has (lane, place, outcome, whether it changes the message)."""
     rows = []
     for lane, (segment, seq), outcome, changes in decided:
         if changes and (segment, seq) in contradicted:
@@ -241,7 +240,6 @@ class MemoryReceives(MemoryQueues):
     def _receivable(
         queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
-        """Return the places that a receive may take, in the order in which it takes them."""
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
         return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
@@ -249,7 +247,6 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """Move the messages that were received too often. Return the places of the others."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -357,7 +354,7 @@ class MemoryReceives(MemoryQueues):
 
 
 def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
-    """Return the places by arrival. Within one instant the order of the sends decides."""
+    """Return the places by arrival, within one instant by send."""
     return sorted(stored, key=lambda place: _order(stored[place]))
 
 
@@ -376,7 +373,6 @@ def order_of_found_claim(
 
 
 def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
-    """Return the places that an earlier receive under this attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
     return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
@@ -469,7 +465,6 @@ class MemoryStore(MemoryReceives):
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
     ) -> dict[tuple[str, str], Place]:
-        """Return the places of messages whose repetition is a duplicate, by group and deduplication key."""
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
             _key(queue, message.entry): place

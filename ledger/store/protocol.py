@@ -63,8 +63,9 @@ class QueueRecord:
 
     @property
     def noted_at(self) -> int:
-        """When `expired_before` was noted. Earlier releases did not record it: their notes are no later than
-        `modified_at`.
+        """When `expired_before` was noted.
+
+        Earlier releases did not record it: their notes are no later than `modified_at`.
         """
         if self.expired_before < 0:
             return -1
@@ -75,8 +76,9 @@ class QueueRecord:
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue after the repair of a clock that was ahead by more than `skew`: no instant is later than
-        `now`.
+        """Return the queue after the repair of a clock that was ahead: no instant is later than `now`.
+
+        Returns the queue itself if none of its instants is later by more than `skew`.
         """
         if self.latest <= now + skew:
             return self
@@ -169,7 +171,7 @@ class ArrowOutputs(Protocol):
 
 
 class OutputWrites(Protocol):
-    """The store's part in a write of output: it records that a write begins, and how it ended.
+    """The store's part in a write of output: the store records that a write begins, and how the write ended.
 
     In between only the output table knows whether the rows are in. `runs` are RUNS: the messages whose rows are
     written.
@@ -239,7 +241,7 @@ class OutputWrites(Protocol):
     ) -> int:
         """Delete the messages whose rows are written. Apply `further_actions` to other messages in the same commit.
 
-        Leaves messages that are already deleted. Returns how many messages `further_actions` changed.
+        Messages that are already deleted stay as they are. Returns how many messages `further_actions` changed.
 
         Raises:
             LeaseLost: No record of these messages has the write's id, for example after a restore. Nothing is changed.
@@ -483,8 +485,8 @@ class Store(Protocol):
         A request whose attempt holds messages gets these again. No two requests may have the same attempt id. Each
         message goes to one request only.
 
-        The answer to a request may be OverLimit, OutputUnreadable, or InvalidParameterValue (its attempt holds more
-        messages than `maximum`).
+        The answer to a request may be an error: OverLimit, OutputUnreadable, or InvalidParameterValue (its attempt
+        holds more messages than `maximum`).
         """
 
     def apply(
@@ -512,9 +514,9 @@ class Store(Protocol):
     ) -> int:
         """Move visible messages to `target`, or to the queue that each came from. Return how many.
 
-        Moves only messages of `chosen` (RUNS), if given. Messages whose origin is gone, or cannot take them, stay. From
-        a FIFO queue, moves the messages that a receive would take, in the receive's order. Raises QueueDoesNotExist,
-        and InvalidParameterValue if `target` cannot take the messages.
+        Moves only messages of `chosen` (RUNS), if given. Messages whose origin is gone, or cannot take them, stay. A
+        FIFO queue gives the messages that a receive would take, in the receive's order. Raises QueueDoesNotExist, and
+        InvalidParameterValue if `target` cannot take the messages.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
@@ -627,7 +629,6 @@ class Store(Protocol):
 def apply_action(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
-    """Return an action's outcome for one message, and the message's record after it."""
     fifo = is_fifo(queue.attributes)
     if action.verb is Verb.DELETE:
         return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
