@@ -1,7 +1,7 @@
 """The columns of an Arrow table that is sent, and its rows as entries of a send without Spark.
 
-`typed_table` gives columns the types of their fields, also for a send through Spark, so that both ways accept the same
-columns. The ways differ in the types that are written as JSON.
+`typed_table` also serves a send through Spark, so that both ways accept the same columns. The ways differ in the types
+that are written as JSON.
 """
 
 from __future__ import annotations

@@ -93,7 +93,6 @@ def explain(
     Raises:
         InvalidParameterValue: The verb is not one of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
-        Other errors: All that `call` raises.
     """
     from ledger.store.delta.verbs.planned_commits import planned_commit
     from ledger.store.delta.verbs.store import DeltaStore

@@ -1,6 +1,6 @@
 """An exported queue: a Parquet file with a row for each message.
 
-Each commit of an import records how many row groups the import has sent. If the import dies, the next import of the
+Each commit of an import records how many row groups the import has sent. After an import died, the next import of the
 file into the same queue, under the same attempt id, continues after these row groups.
 
 The file is synced before it gets its name, by a hard link, or by a rename where links do not work.
@@ -32,7 +32,7 @@ from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group: another program that rewrites the file changes these.
+#: The metadata entry with the number of rows in each row group, which a rewriting program changes.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])

@@ -1,8 +1,4 @@
-"""The settling of messages by their receipt handles: delete, release and extend, in one commit.
-
-A *request* (HandleRequest) is what a call asks for one handle; parameters named `wishes` hold requests. An *action* is
-what the store does to messages of one receipt.
-"""
+"""The settling of messages by their receipt handles: delete, release and extend, in one commit."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
-#: The column of a table of handles that says why each message is released or extended.
 REASON = "reason"
 
 
@@ -48,7 +43,7 @@ REASON = "reason"
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 
-    Messages that the actions end do not count as lost to a claim of the same Queue object (see `settlements`).
+    A claim of the same Queue object does not count the ended messages as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
@@ -159,10 +154,7 @@ def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
 
 
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
-    """Return an iterator with a reason for each handle that is released, and then for each that is extended.
-
-    One text for all handles makes an endless iterator.
-    """
+    """Return an iterator with a reason for each handle that is released, and then for each that is extended."""
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):

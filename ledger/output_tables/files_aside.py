@@ -1,7 +1,6 @@
 """Files that delta-rs writes into a folder below an output table, with corrected statistics and partitions.
 
-The table's log does not name the files until a commit publishes them, with the corrections. Some statistics and
-partitions that delta-rs notes for a file mislead readers:
+A later commit publishes the files, with the corrections. Some statistics and partitions of delta-rs mislead readers:
 
 - *Bounds of decimals.* delta-rs writes them as floats, so a reader that filters by a long value may skip its file. If
   one column has no bounds, deltalake's own dataset finds no row by a filter on it. So each file gets the exact bounds

@@ -81,7 +81,7 @@ class DeltaRsOutputs:
     ) -> None:
         """See OutputPublishing. On a local path, the commit also gives the table the columns of `schema`, if given.
 
-        In an object store `schema` has no effect: the caller has added the columns by an earlier commit.
+        In an object store the caller has added the columns by an earlier commit.
         """
         loaded = self._open(location)
         if loaded is None:

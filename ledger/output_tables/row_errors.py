@@ -108,7 +108,7 @@ def is_of_function(error: BaseException) -> bool:
     """Return whether an error may come from the function or its rows, so that other rows may succeed.
 
     Return False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, a cancelled
-    Spark job, the end of the process or of the JVM, and an exception that is no `Exception`.
+    job, the end of the process or of the JVM, and an exception that is no `Exception`.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False

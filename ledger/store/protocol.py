@@ -5,8 +5,6 @@ segment, both ends included.
 
 Instants are integer milliseconds UTC, and durations are seconds. A verb reads its clock at each decision, also at each
 retry.
-
-The theory of `OutputWrites` is in `rules.output_doubts`.
 """
 
 from __future__ import annotations
@@ -124,10 +122,7 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 
 
 class CopiedMessage(NamedTuple):
-    """A message to copy from another queue, and its sender.
-
-    That queue keeps the message since `kept_since`.
-    """
+    """A message to copy from another queue, which keeps the message since `kept_since`."""
 
     entry: Entry
     kept_since: int
@@ -165,16 +160,14 @@ class ArrowOutputs(Protocol):
     ) -> None:
         """Append rows under a transaction id (`application`) that has no committed version yet.
 
-        The same commit, or one right before it, adds missing columns. The rows get the columns of the version that the
-        commit follows. Raises any error of the write.
+        The same commit, or one right before it, adds missing columns. Raises any error of the write.
         """
 
 
 class OutputWrites(Protocol):
-    """The store's part in a write of output: the store records that a write begins, and how the write ended.
+    """The store's part in a write of output (see `rules.output_doubts`).
 
-    In between only the output table knows whether the rows are in. `runs` are RUNS: the messages whose rows are
-    written.
+    `runs` are RUNS: the messages whose rows are written.
     """
 
     @property
@@ -187,13 +180,13 @@ class OutputWrites(Protocol):
     def require_safe(self, location: str, why: str) -> None:
         """Raise UnsafeStorage for a location where Spark and other writers could overwrite each other's commits.
 
-        `why` says what makes Spark commit to the location.
+        `why` is the reason why Spark commits there.
         """
 
     def publishing(self, location: str) -> Any:
         """Return the publisher of files at a location, or None if Spark has to commit.
 
-        Raises UnsafeStorage for a store that lets one commit overwrite another.
+        Raises UnsafeStorage if one commit there could overwrite another.
         """
 
     def writes_arrow(self) -> bool:
@@ -476,7 +469,7 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: Another send was committed under the attempt id.
-            OverLimit: The queue has no room (MaximumMessages, MaximumStoredBytes). Nothing is stored.
+            OverLimit: The queue has no room for all messages. Nothing is stored.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
@@ -500,8 +493,8 @@ class Store(Protocol):
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
         """Release messages, and move them to the dead-letter queue. Return how many moved.
 
-        Each action is a release with its own reason. Messages that its receipt does not hold stay as they are. If no
-        other queue is the queue's dead-letter queue, does nothing and returns None.
+        Each action is a release with its own reason. Messages that its receipt does not hold stay as they are. Does
+        nothing and returns None if no other queue is the queue's dead-letter queue.
         """
 
     def redrive(
@@ -547,14 +540,14 @@ class Store(Protocol):
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """Return the messages that a receipt still holds, or None.
 
-        Without a clock, messages whose deadline has passed count as held, until somebody receives them again.
+        Without a clock, messages stay held after their deadline, until somebody receives them again.
         """
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
         FIFO queues return them in the order of the grant, or of `fifo.drained` if the grant was found again. Leaves out
-        messages without a row, but raises LedgerDamaged if the grant's receipt still holds one of these.
+        messages without a row, but raises LedgerDamaged if the receipt still holds one.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
