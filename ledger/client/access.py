@@ -1,4 +1,4 @@
-"""Access to one queue of a ledger, for the calls of the Queue and its claims."""
+"""Access to one queue of a ledger."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """Access to one queue of a ledger. `frames` handles DataFrames; it is None if the ledger was opened without Spark.
+    """What the calls of a Queue and its claims share. `frames` handles DataFrames (None: opened without Spark).
 
-    `made` is the queue's record from the moment when the user opened the queue. All but its name and id may have
-    changed since. A method that needs more calls `record`.
+    `made` is the queue's record when the user opened the queue. All but its name and id may have changed since.
     """
 
     store: Store
@@ -32,35 +31,32 @@ class Access:
     made: QueueRecord
     #: Opens the ledger in another process, started by spawn, and returns access to this queue. None: no process can.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: For each claim of this queue object: the messages that were deleted or released through the claim or the object.
+    #: By claim of this queue object: the messages that were ended through the claim or the object.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property
     def name(self) -> str:
-        """The queue's name."""
         return self.made.name
 
     @property
     def arn(self) -> str:
-        """The queue's ARN."""
         return self.settings.account.arn(self.name)
 
     def record(self) -> QueueRecord:
-        """Return the queue's record as it is now. Raises QueueDoesNotExist, also if a newer queue has the same name."""
+        """Return the queue's present record. Raises QueueDoesNotExist, also if a newer queue has the name."""
         record = self.store.queue(self.name)
         if record.id != self.made.id:
             raise QueueDoesNotExist(self.name, made_anew=True)
         return record
 
     def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
-        """Return a context in which Spark's jobs name the verb, the queue and the receipt. (Without Spark, the context
-        does nothing.)"""
+        """Return a context in which Spark's jobs name the verb, the queue and the receipt."""
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
-        """Return the object that moves DataFrames. Raises SparkIsNeeded if the ledger was opened without Spark.
+        """Return the object that moves DataFrames, or raise SparkIsNeeded.
 
-        The error says that `what` needs Spark. `instead` is its advice: a sentence about a call that needs no Spark.
+        The error says that `what` needs Spark. `instead` is advice: a call that needs no Spark.
         """
         if self.frames is None:
             message = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"

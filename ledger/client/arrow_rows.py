@@ -1,9 +1,7 @@
 """The columns of an Arrow table that is sent, and its rows as entries of a send without Spark.
 
-An entry is one message to send. `typed_table` brings the columns to the types of their fields, for a send through Spark
-too. So both ways accept the same columns: a column without values may have any type, and numbers may be whole floats.
-(A Spark DataFrame must have the types itself.) The ways differ in the types that are written as JSON. Without Spark an
-error names the row's number, which Spark's tasks do not know.
+`typed_table` also serves a send through Spark, so that both ways accept the same columns. The ways differ in the types
+that are written as JSON.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from ledger.rules.message_fields import GIVEN, Kind
 from ledger.runtime.forks import uses_arrow
 from ledger.store.protocol import StoredSend
 
-#: For each kind of field: a test of a column's type, and the types as errors name them.
+#: A test of a column's type, and the types as errors name them.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
 }
-#: The columns that set fields of a message, except for the body and the attributes, with their types.
+#: The columns, besides body and attributes, that set fields of a message.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
 
 
@@ -48,7 +46,7 @@ class SentTable:
 
         Without Spark, the rows have the order of the sent rows, and a repeated message of a FIFO queue has the id of
         the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. There the
-        first call reads the stored messages, and may raise errors of Spark. A further call then reads them again: the
+        first call reads the stored messages. If this read raises an error of Spark, a further call reads again: the
         messages are sent.
         """
         return self._ids()
@@ -56,7 +54,6 @@ class SentTable:
 
 @uses_arrow
 def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
-    """Return the result for entries that were stored as `sent`."""
     ids, bodies = [stored.message_id for stored in sent], [sent_entry.body for sent_entry in entries]
     table = pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
     return SentTable(len(ids), lambda: table)
@@ -66,7 +63,7 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTabl
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
     """Return every row as an entry for a queue with these attributes.
 
-    Raises the error of the first row that cannot be sent, with the row's number (from 0), and what `rows_of` raises.
+    Raises the error of the first row that cannot be sent, with the row's number (from 0).
     """
     entries = []
     for number, fields in enumerate(rows_of(table, queue, body)):
@@ -82,8 +79,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
 def typed_table(table: pa.Table, queue: Mapping[str, str], body: str | None) -> pa.Table:
     """Return the columns that a send of a table reads, each with the type of its field.
 
-    A column without values gets the type, and whole numbers, also whole floats, become int64. The column of attributes
-    keeps its type (see `attribute_columns`). If the rows are sent whole, as JSON, columns without a meaning stay.
+    Whole numbers, also whole floats, become int64. The column of attributes keeps its type. If the rows are sent whole,
+    as JSON, columns without a meaning stay.
 
     Raises InvalidParameterValue for a table that cannot be sent, and what `require_group` raises.
     """
@@ -109,17 +106,15 @@ def _is_sent_whole(names: Sequence[str], body: str | None) -> bool:
 
 
 def _meaningful(names: Sequence[str], queue: Mapping[str, str], body: str | None) -> list[str]:
-    """Return the columns of MEANINGFUL that set fields of the messages."""
     if _is_sent_whole(names, body):
         return [name for name in WITH_WHOLE_ROWS if name in names and is_fifo(queue)]
     return [name for name in MEANINGFUL if name in names]
 
 
 def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
-    """Yield for every row the fields of an entry for a queue with these attributes, by name.
+    """Yield for every row the fields of an entry, by name, or the error about the row's attributes.
 
-    `body` names the column of bodies. Default: the column `body`, else the whole row as JSON. For a row whose
-    attributes cannot be read, yield the error. Raises what `typed_table` raises.
+    `body` names the column of bodies. Default: the column `body`, else the whole row as JSON.
     """
     typed = typed_table(table, queue, body)
     attributes_of = attributes_by_row(typed, body)
@@ -135,10 +130,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:
-    """Yield each row as JSON in the form that Spark writes: fields with null are left out, nulls in lists stay.
-
-    Raises InvalidParameterValue for a column that only Spark writes as JSON, and for a number that JSON does not have.
-    """
+    """Yield each row as JSON in Spark's form: fields with null are left out, nulls in lists stay."""
     for field in table.schema:
         unwritable = _find_part_without_json(field.name, field.type)
         if unwritable is not None:
@@ -166,7 +158,7 @@ def _is_writable_as_json(value: Any) -> bool:
 
 
 def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
-    """Return the path and type of the first part of a column that has no JSON here; None: all parts have."""
+    """Return the path and type of the first part of a column without JSON here."""
     types = pa.types
     if types.is_struct(kind):
         return next(

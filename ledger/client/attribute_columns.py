@@ -8,13 +8,10 @@ A table may have this column in one of these forms:
     map                    from texts to texts, numbers or bytes
     text                   a JSON object in each row, as `ledger send` reads it; an empty text: no attributes
 
-In a struct, list or map, a value may also be a struct of data_type, string_value and binary_value: an attribute *in
-full*.
+A value may also be a struct of data_type, string_value and binary_value: an attribute *in full*.
 
-A column of pandas' dicts becomes `map<string, struct<data_type, string_value, binary_value>>`. For a send through Spark
-each other form becomes this map, too, except maps that are left to Spark's code (`is_attributes`). For a send without
-Spark each row's attributes become a dict. The rule for a message of a list (`rules.message_attributes`) checks each
-row. Spark's tasks check the maps that are left to them (`bulk_rows`).
+For a send through Spark each form becomes a map to attributes in full, except maps that are left to Spark
+(`is_attributes`): Spark's tasks check these. For a send without Spark each row's attributes become a dict.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.message_attributes import attributes_of_json, message_attributes
 
 COLUMN = "message_attributes"
-#: The types that this module reads, as errors name them.
 UNDERSTOOD = (
     "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
     "JSON texts"
@@ -40,7 +36,7 @@ MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Return whether a type is a map from texts to texts, or to attributes in full with the fields and types of MAP.
+    """Return whether a type is a map from texts to texts, or to attributes in full as in MAP.
 
     A send through Spark leaves such a column to Spark's code, which takes no other type.
     """
@@ -62,11 +58,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    A DataFrame whose rows are sent whole, as JSON, is also unchanged. Without the map, Arrow would make one struct of
-    all dicts, and a fraction of an integer if another row has a fraction.
-
-    Raises InvalidParameterValue, which names the row, for a text that is no JSON, and for attributes that no message
-    may have.
+    Without the map, Arrow would make one struct of all dicts, and a fraction of an integer if another row has a
+    fraction. Errors name the row.
     """
     if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -87,14 +80,10 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
-    """Return `table` with its column of attributes as a map from names to attributes in full.
+    """Return `table` with its column of attributes as a map to attributes in full. Errors name the column or the row.
 
-    The table has plain types (see `arrow_values`). The table is unchanged if its rows are sent whole, as JSON, or if
-    the column is missing or is left to Spark (`is_attributes`). A column without values may have any type.
-
-    Raises InvalidParameterValue, which names the column, for a type that this module does not read. Raises
-    InvalidParameterValue, which names the row, for a value that cannot be read, and for attributes that no message may
-    have.
+    The table has plain types. A table stays unchanged if its rows are sent whole, or if the column is missing or left
+    to Spark.
     """
     if COLUMN not in table.column_names or not _counts(table.column_names, body):
         return table
@@ -109,15 +98,14 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return a function from a row's number to the row's attributes, as a message of a list has them; None for null.
+    """Return a function from a row's number to its attributes, as a message of a list has them.
 
-    This call raises InvalidParameterValue for a type that this module does not read. The returned function raises it
-    for a value that cannot be read.
+    Unknown types raise InvalidParameterValue at once; unreadable values raise it in the returned function.
     """
     if not _has_attributes(table, body):
         return lambda number: None
     read = _required_reader(table[COLUMN].type)
-    # Read the values after the check: Python may have no values for a refused type.
+    # After the check: Python may have no values for a refused type.
     values = table[COLUMN].to_pylist()
     return lambda number: None if values[number] is None else read(values[number])
 
@@ -130,7 +118,6 @@ def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
-    """Return whether a table has one column of attributes, with a value in some row, and a column of bodies."""
     names = table.column_names
     return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
@@ -141,7 +128,6 @@ def _counts(names: Iterable[str], body: str | None) -> bool:
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
-    """Return the function that reads the attributes from a value of this type; None for an unknown type."""
     types = pa.types
     if types.is_struct(kind):
         return _of_struct if all(_is_value(field.type) for field in kind) else None
@@ -161,7 +147,6 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
 
 
 def _is_value(kind: pa.DataType) -> bool:
-    """Return whether an attribute's value may have this type. A value may still be refused."""
     if pa.types.is_struct(kind):
         return {field.name for field in kind} == _FIELDS
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
@@ -191,7 +176,6 @@ def _of_pairs(pairs: Any) -> dict[str, object]:
 
 
 def require_distinct_keys(pairs: Any) -> Any:
-    """Return the pairs unchanged. Raises InvalidParameterValue for a repeated key."""
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
@@ -202,8 +186,6 @@ def require_distinct_keys(pairs: Any) -> Any:
 
 
 def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn an attribute in full into SQS's form: DataType, and BinaryValue if the type begins with Binary, else
-    StringValue."""
     kind = attribute["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
@@ -215,7 +197,6 @@ def _sqs_form_of(attribute: object) -> object:
 
 
 def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
-    """Return for each value, which `read` reads, a map of attributes in full. Null stays null. Errors name the row."""
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:

@@ -14,21 +14,18 @@ from ledger.errors import InvalidParameterValue, LedgerError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The verbs of a queue and of a claim that can be explained.
+#: The verbs that can be explained.
 OF_QUEUE = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
-#: The advice of the error about a verb that cannot be explained.
 OTHERS = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
     "write, work, consume, copies and delete_queue make several commits."
 )
-#: Notes below the source rows of a MERGE.
 EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
 HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
-#: How many source rows the text shows, and how many characters of a value.
 MOST_ROWS, LONGEST = 20, 40
 
 
@@ -49,9 +46,9 @@ class Explanation:
             have the table's columns, `operation` (insert, update or delete) and `expected_revision`, which the table's
             row must still have. New receipts and segments get other random names when the verb runs.
         engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
-        why_statement: Why the engine would run the statement, as far as this is known before a commit. Empty: the
-            ledger would write the rows itself. The real commit may still find one of the reasons large, wider or new
-            partition (docs/explanation/statements.md).
+        why_statement: Why the engine would run the statement, as far as is known before a commit. Empty: the ledger
+            would write the rows itself. The real commit may still find one of the reasons large, wider or new partition
+            (docs/explanation/statements.md).
     """
 
     verb: str
@@ -90,14 +87,12 @@ def explain(
     """Return the first commit that `call` would make.
 
     Args:
-        verb: The verb, which must be one of `verbs`.
         call: Calls the verb, through an Access that changes nothing.
         given: The verb's arguments, by the names that an error shows (see `numbered`).
 
     Raises:
         InvalidParameterValue: The verb is not one of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
-        Other errors: All that `call` raises.
     """
     from ledger.store.delta.verbs.planned_commits import planned_commit
     from ledger.store.delta.verbs.store import DeltaStore
@@ -117,7 +112,7 @@ def explain(
 
 
 def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's arguments by name: those that were given by position as `argument 1`, `argument 2`, and so on."""
+    """Return a call's arguments by name: those given by position are `argument 1`, `argument 2`, and so on."""
     return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 
@@ -126,7 +121,6 @@ def _table(rows: pa.Table) -> str:
 
     shown = some_rows(rows, MOST_ROWS)
     names = list(shown[0])
-    # The columns operation and expected_revision come first.
     names.sort(key=lambda name: name not in ("operation", "expected_revision"))
     lines = [names, *([_cell(row[name]) for name in names] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*lines)]

@@ -1,11 +1,9 @@
 """An exported queue: a Parquet file with a row for each message.
 
-Other programs can read the file, and `ledger import` sends its messages. The file's metadata has the export's id. Each
-commit of an import records how many row groups the import has sent. If the import dies, the next import of the file
-into the same queue, under the same attempt id, continues after these row groups.
+Each commit of an import records how many row groups the import has sent. After an import died, the next import of the
+file into the same queue, under the same attempt id, continues after these row groups.
 
-The file is written under a temporary name and synced. Then it gets its own name by a hard link, or by a rename where
-links do not work.
+The file is synced before it gets its name, by a hard link, or by a rename where links do not work.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ from ledger.store.protocol import CopiedMessage, QueueRecord, StoredMessage
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group. If the file has other row groups, another program has
-#: rewritten it.
+#: The metadata entry with the number of rows in each row group, which a rewriting program changes.
 GROUPS = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -50,9 +47,9 @@ SCHEMA = pa.schema(
         ("sender_id", pa.string()),
         ("sequence_number", pa.int64()),  # null except on FIFO queues; an import gives new numbers in the same order
         ("sent_at", _INSTANT),
-        ("enqueued_at", _INSTANT),  # when a move began the message's retention anew; null if none did
-        ("available_at", _INSTANT),  # when the message's delay ends
-        ("receive_count", pa.int32()),  # an import ignores the count: imported messages begin at 0
+        ("enqueued_at", _INSTANT),  # when a move began the retention anew
+        ("available_at", _INSTANT),
+        ("receive_count", pa.int32()),  # an import begins at 0
     ]
 )
 _PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
@@ -61,7 +58,7 @@ _FIX = "Name a file that `ledger export` or queue.export_to wrote. `ledger send`
 
 @dataclass(frozen=True)
 class ExportFile:
-    """An open export: its path and id, whether its queue is FIFO, and how many row groups and messages it has."""
+    """An open export. `groups` is its number of row groups."""
 
     path: str
     id: str
@@ -71,10 +68,9 @@ class ExportFile:
     _file: pq.ParquetFile
 
     def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
-        """Return the messages of one row group. Check them by the rules of a queue with the attributes `queue`.
+        """Return the messages of one row group, checked by the rules of a queue with the attributes `queue`.
 
-        Raises InvalidParameterValue, which names the row, for a message that the queue would refuse. Raises
-        StorageFailed if the file cannot be read.
+        Raises InvalidParameterValue, which names the row, for a message that the queue would refuse, and StorageFailed.
         """
         before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
         with _reading(self.path):
@@ -83,7 +79,6 @@ class ExportFile:
 
 
 def local_path(path: object) -> Path:
-    """Return the path of the file that a user names. Raises InvalidParameterValue if it is no local path."""
     place = here("path", path)
     if not place.is_local:
         raise InvalidParameterValue("path", path, "Must be a local path", "Copy the file from or to other storage.")
@@ -99,8 +94,8 @@ def write_file(
 ) -> int:
     """Write an export, with a row group for each part that has messages. Return the number of messages.
 
-    Calls `on_written` after each row group, with the number of messages written so far. Raises InvalidParameterValue if
-    the name is taken or its folder does not exist, and StorageFailed if the file cannot be written.
+    Calls `on_written` with the number so far. Raises InvalidParameterValue if the name is taken or the folder is
+    missing, and StorageFailed.
     """
     _require_free(path)
     about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
@@ -141,16 +136,15 @@ def _require_free(path: Path) -> None:
 
 
 def _give_name(aside: Path, path: Path) -> None:
-    """Give a written file its name, and sync the folder. Raises InvalidParameterValue if another file has the name."""
+    """Give a written file its name, and sync the folder. Refuse a name that another file has."""
     while True:
         try:
             os.link(aside, path)
         except FileExistsError:
-            # If the file of this name was removed in the meantime, try again.
             _require_free(path)
             continue
         except OSError:
-            # Most likely the file system has no hard links. A rename replaces a file that gets this name after the
+            # Most likely the file system has no hard links. A rename may replace a file that got the name after the
             # check.
             _require_free(path)
             aside.rename(path)
@@ -164,10 +158,9 @@ def _give_name(aside: Path, path: Path) -> None:
 
 @contextmanager
 def open_file(given: object) -> Iterator[ExportFile]:
-    """Open an export.
+    """Open an export. Raises StorageFailed if the file cannot be read.
 
-    Raises InvalidParameterValue unless `given` is the local path of an export in a known format, with unchanged columns
-    and row groups. Raises StorageFailed if the file cannot be read.
+    Raises InvalidParameterValue unless `given` is the local path of an unchanged export in a known format.
     """
     path = local_path(given)
     if not path.is_file():
@@ -184,10 +177,6 @@ def open_file(given: object) -> Iterator[ExportFile]:
 
 
 def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
-    """Return what the file says about its export.
-
-    Raises InvalidParameterValue unless the file is an export of a known format, with its columns and row groups.
-    """
     try:
         about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
     except ValueError:

@@ -1,8 +1,6 @@
-"""Receipt handles in lists and tables, as actions for the store.
+"""Receipt handles in lists and tables, as actions for the store, and the outcomes of the handles.
 
-A request (HandleRequest) is what a call asks for one handle; parameters that hold requests are named `wishes`. An
-action asks the store to change messages of one receipt. The store answers each action with outcomes of runs. From these
-outcomes this module makes one for each handle.
+A request (HandleRequest) is what a call asks for one handle; parameters named `wishes` hold requests.
 """
 
 from __future__ import annotations
@@ -38,10 +36,9 @@ Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
 #: Timeouts in seconds: one for all handles, one for each handle of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
 
-#: Why messages are released or extended: one text for all, or one for each handle.
+#: Reasons of messages: one text for all, or one for each handle.
 Reasons: TypeAlias = "str | Sequence[str | None]"
 
-#: The columns of the outcomes for an Arrow table of receipt handles, and for a DataFrame.
 OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
 )
@@ -49,7 +46,7 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class HandleRequest:
-    """A request for one receipt handle. If `refused`, the error about its timeout, is set, the request does nothing."""
+    """A request for one receipt handle. A request with `refused`, the error about its timeout, does nothing."""
 
     handle: str | None
     verb: Verb
@@ -59,7 +56,7 @@ class HandleRequest:
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
-        """Return a request. A timeout that is no whole number, or out of bounds, fails only this request."""
+        """Return a request. A wrong timeout fails only this request."""
         try:
             return cls(handle, verb, visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
@@ -67,10 +64,7 @@ class HandleRequest:
 
 
 class HandleList:
-    """The requests of a call, grouped into actions: one action for each verb, receipt, timeout and reason.
-
-    A handle that cannot be read has the outcome INVALID, and does not stop the other handles.
-    """
+    """The requests of a call, as actions: one for each verb, receipt, timeout and reason."""
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
@@ -88,7 +82,7 @@ class HandleList:
         ]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> list[HandleOutcome]:
-        """Return one outcome per request, in order, from the store's answers to `actions`."""
+        """Return one outcome per request, in order."""
         outcome_by_message: dict[tuple[Verb, str, int, str, int], str] = {}
         for action, answer in zip(self.actions, answers):
             for run in answer.to_pylist():
@@ -114,8 +108,7 @@ class HandleList:
 def _mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason, by which the views distinguish messages with different reasons.
 
-    All reasons that are not in `marks` share the next number. A message without a reason gets the number after that
-    one, or 0 if `marks` is empty.
+    All reasons that are not in `marks` share the next number, and no reason has the one after it.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0
@@ -123,11 +116,7 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:
-    """Return receipt handles as a list.
-
-    Raises InvalidParameterValue for a message, a value that `require_list` refuses, and an element that is neither a
-    text nor None.
-    """
+    """Return receipt handles as a list. Refuse a message, and elements that are neither texts nor None."""
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
@@ -140,10 +129,7 @@ def handles_of(field: str, handles: object) -> list[str | None]:
 
 
 def requests_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[HandleRequest]:
-    """Return a request for each row of an Arrow table with a column `receipt_handle`. `timeout` may name a column.
-
-    Raises InvalidParameterValue for a column that is missing or of a wrong type.
-    """
+    """Return a request for each row of a table. `timeout` may name a column."""
     handles = require_column(table, "receipt_handle", is_text, "string").to_pylist()
     if not isinstance(timeout, str):
         return [HandleRequest(handle, verb, timeout) for handle in handles]
@@ -154,14 +140,13 @@ def requests_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: L
 def requests_of_list(
     handles: list[str | None], verb: Verb, timeout: int | Sequence[int], limits: Limits
 ) -> list[HandleRequest]:
-    """Return a request for each handle of a list, with one timeout for all, or one for each."""
     if not isinstance(timeout, Sequence):
         return [HandleRequest(handle, verb, timeout) for handle in handles]
     return [HandleRequest.checked(handle, verb, seconds, limits) for handle, seconds in zip(handles, timeout)]
 
 
 def outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
-    """Return a table with the schema OUTCOMES: a row for each request, in order."""
+    """Return the outcomes as a table with the schema OUTCOMES."""
     columns = [
         [wish.handle for wish in requests],
         [_action(wish) for wish in requests],
@@ -192,7 +177,6 @@ def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
 
 
 def _runs(handles: set[ReceiptHandle]) -> pa.Table:
-    """Return the handles as RUNS, with neighbours joined."""
     runs: list[list[Any]] = []
     for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
         if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:

@@ -1,7 +1,7 @@
 """Message move tasks: start, list, cancel, and continue abandoned ones.
 
-A task moves messages in steps. The process that started the task takes the steps, with a pause of TICK between two. If
-a running task was not updated for more than a minute, it is *abandoned*, and any process may continue it.
+The process that started a task takes its steps, with a pause of TICK between two. A running task that was not updated
+for more than a minute is *abandoned*, and any process may continue it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from ledger.runtime.threads import start_thread
 from ledger.store.protocol import QueueRecord, Store
 
 log = logging.getLogger("ledger.move_tasks")
-#: Seconds between two steps of a task.
 TICK = 1.0
 
 
 class MoveTasks:
-    """The tasks of one source queue. A step calls `Store.redrive` once, or not at all if the rate allows no message."""
+    """The tasks of one source queue. A step calls `Store.redrive` at most once."""
 
     def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
         self._store, self._source, self._clock = store, source, clock
@@ -39,8 +38,8 @@ class MoveTasks:
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` refuses a new task while another task of this queue runs. Then `new_task` raises an error, if
-            # the other task still runs.
+            # `put_task` refuses a new task while another one of this queue runs. Then `new_task` raises an error, if
+            # that one still runs.
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -50,7 +49,6 @@ class MoveTasks:
         return task
 
     def all(self) -> list[MoveTask]:
-        """Return the tasks of this queue, the latest first."""
         tasks = [task for task in self._store.tasks() if task.source == self._source.id]
         return sorted(tasks, key=lambda task: -task.started_at)
 
@@ -64,8 +62,8 @@ class MoveTasks:
     def run(self, task_id: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the steps of a task until it ends.
 
-        `revision` is the task's revision after this process's last step (-1: not known). If the task has another
-        revision, another process has continued it. This process then only waits until the task is abandoned or ends.
+        `revision` is the task's revision after this process's last step (-1: unknown). While another process continues
+        the task, this process waits.
         """
         while (task := self._latest(task_id)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
@@ -76,53 +74,46 @@ class MoveTasks:
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move the messages that a running task may move now, and return the task after this step.
 
-        Of several processes, only one takes a step. Returns None if another process took this step or cancelled the
-        task first, or if clocks disagree.
+        Returns None if another process changed the task first, or if clocks disagree.
         """
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
-        """Move the messages that a task of this process may move now. Return the task after the step.
+        """See `step`. After ClocksDisagree return None: the task waits until it is abandoned.
 
-        An error of the ledger ends the task as FAILED. After ClocksDisagree the call returns None instead, and the task
-        waits until it is abandoned. `source` is the queue, if the caller has just read it.
+        Any other LedgerError ends it as FAILED.
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
-            # A user has to correct the clock, or the queue's time.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-            # If another change of the task, such as a cancel, was first, that change stays.
+            # An earlier change, such as a cancel, stays.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
-            # The task was cancelled, or another process continued it. Add the moved messages to its count.
+            # Add the moved messages to the count of a task that was cancelled or continued meanwhile.
             task = self._stored(task.task)
 
     def _latest(self, task_id: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == task_id), None)
 
     def _stored(self, task_id: str) -> MoveTask:
-        """Return the task as it is stored now. Raises ResourceNotFound if there is none."""
         task = self._latest(task_id)
         if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return task
 
     def _as_it_is(self) -> QueueRecord:
-        """Return the source queue as it is now: somebody may change its retention while the task runs.
-
-        Raises QueueDoesNotExist.
-        """
+        """Return the source queue as it is now: somebody may change its retention while the task runs."""
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:
             raise QueueDoesNotExist(source.name, made_anew=True)
@@ -138,8 +129,7 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there were. If the source queue was deleted, the task
-    becomes FAILED instead."""
+    """Take a step of every abandoned task, and return how many there were."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in abandoned:

@@ -1,7 +1,4 @@
-"""A queue's attributes and tags, its counts, its dead-letter source queues, and its redrive.
-
-The attribute Policy holds the queue's permissions.
-"""
+"""A queue's attributes and tags, its counts, its dead-letter source queues, and its redrive."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ def attributes(access: Access) -> dict[str, str]:
 
 
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
-    """Set the attributes that the function `given` returns. Other attributes stay.
+    """Set the attributes that `given` returns for the queue's attributes. Other attributes stay.
 
-    The store calls `given` with the queue's attributes, and again if another change is committed first.
+    Calls `given` again if another change is committed first.
     """
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -47,13 +44,12 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Set the attribute Policy to what `changed` returns for the present Policy (None: none). See
-    `change_attributes`."""
+    """Set the attribute Policy to what `changed` returns for the present one."""
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replace the tags by those that `changed` returns for the present tags. See `change_attributes`."""
+    """Replace the tags by those that `changed` returns for the present tags."""
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),

@@ -1,8 +1,7 @@
 """The sends of a text, an entry, a list of entries, or a table.
 
-An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list is checked
-by itself, and has its own outcome. One commit sends all entries that were not refused, if there are any. Some errors of
-an entry refuse the whole call (`fails_the_batch`).
+An entry is one message that a call sends: a body, or a mapping with SQS's field names. Each entry of a list has its own
+outcome. Some errors of an entry refuse the whole call (`fails_the_batch`).
 """
 
 from __future__ import annotations
@@ -35,22 +34,20 @@ NOTHING_SENT = "Nothing was sent."
 
 
 def entry_advice(number: int) -> str:
-    """Return the advice of an error that refuses a call: the entry that caused it."""
     return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
     """The entries of a send: those that can be sent, and the outcomes of all.
 
-    A LedgerError in place of an entry says why the caller refused the entry. `queue` are the queue's attributes.
-    `common` are the fields of entries that lack them.
+    A LedgerError in place of an entry is its outcome. `queue` are the queue's attributes, and `common` the fields of
+    entries that lack them.
     """
 
     def __init__(
         self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
     ) -> None:
         self._read = [_read(message, queue, common, in_batch) for message in given]
-        #: The entries to send.
         self.entries = [entry for entry in self._read if isinstance(entry, Entry)]
 
     def require(self, *, every: bool) -> None:
@@ -61,10 +58,7 @@ class EntryList:
                 raise entry if len(self._read) == 1 else entry.advised(entry_advice(number))
 
     def outcomes(self, sent: Sequence[StoredSend], name: str) -> list[SendOutcome]:
-        """Return one outcome per entry, in order, from the store's answers for `entries`.
-
-        If entries for the queue `name` were refused, the log warns of their number and the first reason.
-        """
+        """Return one outcome per entry, in order, from the store's answers for `entries`."""
         answers = iter(sent)
         outcomes = [
             SendOutcome.of(entry, None if isinstance(entry, LedgerError) else next(answers)) for entry in self._read
@@ -107,8 +101,7 @@ def send(
 ) -> Sent | SentTable | list[SendOutcome]:
     """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
 
-    A list may have a LedgerError in place of an entry that could not be read. The error becomes the entry's outcome.
-    With `all_or_nothing`, or if it refuses the whole call (`fails_the_batch`), the error is raised.
+    A list may have a LedgerError in place of an entry that could not be read.
     """
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
@@ -135,10 +128,7 @@ def send(
 
 @lru_cache(maxsize=1_000)
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
-    """Warn of columns that are not sent, and of names that resemble the names of columns with a meaning.
-
-    A process repeats no warning for one of the last 1,000 combinations of queue, columns and `body`.
-    """
+    """Warn of columns that are not sent, and of names that resemble names with a meaning."""
     left_out = message_rules.left_out(names, body)
     if left_out:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left_out))

@@ -1,9 +1,8 @@
 """The messages that were ended through a claim, not by others.
 
-To end a message is to delete or release it. A claim has lost a message that another holder of the same receipt ended,
-and has not lost a message that the claim's own holder ended. (Two tasks with one attempt id have the same receipt.) The
-store does not distinguish the two holders. Therefore each Claim object remembers the messages that were ended through
-this object, or through the Queue object that made it. All other ended messages count as ended by another holder.
+To end a message is to delete or release it. A claim has lost a message that another holder of the same receipt ended.
+(Two tasks with one attempt id have the same receipt.) The store does not distinguish the holders. So each Claim object
+remembers the messages that were ended through the Claim, or through the Queue object that made it.
 """
 
 from __future__ import annotations
@@ -25,18 +24,17 @@ from ledger.store.protocol import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: More tables than this are joined into one, which is cheaper.
+#: Above this number, joining tables is cheaper.
 MOST_TABLES = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class ClaimSettlements:
-    """The messages that were ended through the claim with this receipt, as RUNS."""
+    """The messages (RUNS) that were ended through the claim with this receipt."""
 
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
-        #: The messages that are known to be ended, in at most MOST_TABLES tables.
         self._done: list[pa.Table] = []
         renew_in_child(self, ClaimSettlements._renew)
 
@@ -48,8 +46,7 @@ class ClaimSettlements:
         """Return a context in which a verb ends the messages of `runs`.
 
         From the start, all of these messages count as ended for `outside`, so that no heartbeat takes them for lost.
-        Once the verb's outcome is known, only the messages that the verb ended count. After an error that leaves the
-        outcome unknown, all of these messages count for good.
+        After the verb only the messages that the verb ended count, or all if the outcome is unknown.
         """
         ending = Ending()
         with self._lock:
@@ -60,7 +57,7 @@ class ClaimSettlements:
             ending.done = RUNS.empty_table()
             raise
         else:
-            # Without a call of `answered`, assume that the verb ended every message.
+            # Without a call of `answered`, the verb ended every message.
             ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
@@ -71,7 +68,6 @@ class ClaimSettlements:
                         self._done = [pa.concat_tables(self._done).combine_chunks()]
 
     def copy(self) -> ClaimSettlements:
-        """Return a copy, which later verbs do not change."""
         copy = ClaimSettlements(self.receipt_id)
         with self._lock:
             copy._parts, copy._done = dict(self._parts), list(self._done)
@@ -83,10 +79,7 @@ class ClaimSettlements:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
 
     def left(self, runs: pa.Table) -> int:
-        """Return how many messages of `runs` are not known to be ended through this claim.
-
-        Messages of a verb whose outcome is not known are among them.
-        """
+        """Return how many messages of `runs` are not known to be ended through this claim."""
         with self._lock:
             # A copy may have a part whose verb has ended since.
             ended = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
@@ -94,7 +87,7 @@ class ClaimSettlements:
 
 
 class Ending:
-    """A verb that ends messages. `done` has the messages that it ended; None: these are not known."""
+    """A verb that ends messages. `done` has the messages that the verb ended; None: not known."""
 
     done: pa.Table | None = None
 
@@ -104,8 +97,6 @@ class Ending:
 
 
 class OpenClaims:
-    """The ClaimSettlements of a queue object's claims, while the Claim objects exist."""
-
     def __init__(self) -> None:
         self._lock, self._settlements = threading.Lock(), weakref.WeakSet[ClaimSettlements]()
         renew_in_child(self, OpenClaims._renew)
@@ -114,19 +105,16 @@ class OpenClaims:
         self._lock = threading.Lock()
 
     def add(self, endings: ClaimSettlements) -> None:
-        """Note the ClaimSettlements of a claim, by a weak reference."""
         with self._lock:
             self._settlements.add(endings)
 
     def of(self, receipt_id: str) -> Sequence[ClaimSettlements]:
-        """Return the ClaimSettlements of the claims with this receipt."""
         with self._lock:
             return [endings for endings in self._settlements if endings.receipt_id == receipt_id]
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
-    """Return how many messages of `runs` are in none of `others`. The runs of `others` may overlap, those of `runs`
-    not."""
+    """Return how many messages of `runs` are in none of `others`. Only the runs of `others` may overlap."""
     if not runs.num_rows:
         return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()
@@ -150,10 +138,7 @@ def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]
 
 
 def _count_covered_below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return for each position in `at` how many lower positions the sorted runs cover.
-
-    `before` has for each run how many positions the runs before it cover.
-    """
+    """Return for each position in `at` how many lower positions the sorted runs cover."""
     index = np.searchsorted(start, at, "left") - 1
     below: np.ndarray = before[index] + np.maximum(np.minimum(at - 1, end[index]) - start[index] + 1, 0)
     return below

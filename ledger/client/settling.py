@@ -1,8 +1,4 @@
-"""The settling of messages by their receipt handles: delete, release and extend, in any combination.
-
-Each call is one commit, or none. A *request* (HandleRequest) is what a call asks for one handle; parameters that hold
-requests are named `wishes`. An *action* is what the store does to messages of one receipt.
-"""
+"""The settling of messages by their receipt handles: delete, release and extend, in one commit."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
-#: The column of a table of handles that says why each message is released or extended.
 REASON = "reason"
 
 
@@ -48,8 +43,7 @@ REASON = "reason"
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 
-    The actions may delete or release messages of a Claim object from the same Queue object. That claim then does not
-    count these messages as lost (see `settlements`).
+    A claim of the same Queue object does not count the ended messages as lost (see `settlements`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
@@ -81,7 +75,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # In `settle`, None means that there is nothing to delete. Here None is a mistake: `handles_of` raises.
+    # `settle` takes None for no handles. Here None is a mistake: `handles_of` raises.
     return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
 
@@ -138,8 +132,7 @@ def release_postponed(access: Access, receipt_id: str | None, reason: str | None
     hidden = access.store.given_back(record, access.clock)
     chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
-    # FENCED, even if the queue accepts older receipts: if a consumer received a message after `given_back` was called,
-    # it keeps the message.
+    # FENCED, even if the queue accepts older receipts: a consumer that received a message after `given_back` keeps it.
     limits = attribute_rules.limits_of(record.attributes)
     answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
     return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -161,11 +154,7 @@ def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
 
 
 def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
-    """Return an iterator with a reason for each handle that is released, and then for each that is extended.
-
-    `parts` are the handles to release and those to extend. One text for all handles makes an endless iterator. Raises
-    InvalidParameterValue for a list of the wrong length, and for reasons that are neither texts nor None.
-    """
+    """Return an iterator with a reason for each handle that is released, and then for each that is extended."""
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
@@ -192,7 +181,6 @@ def _apply_one(access: Access, record: QueueRecord, request: HandleRequest) -> N
 
 
 def _read(handles: Any) -> Any:
-    """Return the user's handles as a Spark DataFrame, a pyarrow.Table, or a list of receipt handles."""
     if is_spark(handles):
         return handles
     table = arrow_table(FIELD, handles)
@@ -206,11 +194,9 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raise InvalidParameterValue for a timeout that is not a number of seconds within the bounds.
+    """Refuse a timeout that is not a number of seconds within the bounds.
 
-    `extended` has the handles to extend, as `_read` returned them; None: there are none. For a list of them, a list of
-    as many timeouts is accepted. For a table, the name of a column is accepted. The values in the list and in the
-    column are checked later.
+    A list of handles may have a list of timeouts, and a table the name of a column. Their values are checked later.
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
@@ -285,12 +271,12 @@ class Settling:
         visibility_timeout: Timeouts | None = None,
         reason: Reasons | None = None,
     ) -> Outcomes:
-        """Acknowledge some messages, release some and extend some, all in one commit, or in none if nothing changes.
+        """Acknowledge some messages, release some and extend some, all in one commit.
 
-        If a list or an Arrow table names a message twice with the same action, its two outcomes are the same. If two
-        actions of one call would change a message differently, neither changes it. Examples are delete and release, two
-        deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the error code
-        InvalidParameterValue. Other messages are settled as usual.
+        If two actions of one call would change a message differently, neither changes it. Examples are delete and
+        release, two deadlines, and two releases for different reasons. Both outcomes are then "contradicted", with the
+        error code InvalidParameterValue. Other messages are settled as usual. If a list or an Arrow table names a
+        message twice with the same action, its two outcomes are the same.
 
         Args:
             delete, release, extend: A list of receipt handles, or a table with a column `receipt_handle`, as
@@ -298,15 +284,15 @@ class Settling:
             visibility_timeout: For `extend`, in seconds. With a list of handles it may be a list, one timeout for each
                 handle. With a table it may be the name of a column. Default: the queue's VisibilityTimeout.
             reason: Why messages are released or extended, as one text for all. The views `receipts` and `dead_letters`
-                show its first 500 characters. If no argument is a DataFrame, the reason may be a list: one reason for
-                each handle of `release`, then one for each of `extend`. If this argument is left out, an Arrow table of
-                handles may have a column `reason`. One call records the 100 most frequent reasons, and one common text
-                for the others. A message that is extended for a reason is a planned retry: in `processing_times` it is
+                show its first 500 characters. If no argument is a DataFrame, the reason may be a list: one for each
+                handle of `release`, then one for each of `extend`. Without this argument, an Arrow table of handles may
+                have a column `reason`. One call records the 100 most frequent reasons, and one common text for the
+                others. A message that is extended for a reason is a planned retry: in `processing_times` it is
                 postponed, and not timed out.
 
         Returns:
-            Outcomes, in the form that `Queue.delete` returns. If `delete`, `release` or `extend` is a DataFrame, the
-                outcomes are one DataFrame, without an order. Otherwise the outcomes have the order delete, release,
-                extend. The outcomes are one pyarrow.Table if one of these arguments is a table, else a list.
+            Outcomes as `Queue.delete` returns them. If `delete`, `release` or `extend` is a DataFrame, the outcomes are
+                one DataFrame without an order. Otherwise their order is delete, release, extend, in one pyarrow.Table
+                if one of these arguments is a table, else in a list.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

@@ -1,7 +1,6 @@
-"""The inputs of users: a list, a Spark DataFrame, or an Arrow table.
+"""The inputs of users: a list, a Spark DataFrame, or an Arrow table (also of pandas or polars).
 
-Data frames of pandas and polars are read as Arrow tables. Plain types are the types that `arrow_values` leaves: their
-values have no encoding of their own, such as a dictionary.
+Plain types are those that `arrow_values` leaves.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ArrowTable(Protocol):
-    """A table with Arrow's PyCapsule interface: pyarrow's, or a DataFrame of pandas' or polars'."""
+    """A table with Arrow's PyCapsule interface, such as pyarrow's, or a DataFrame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return the rows as a PyCapsule of Arrow's C stream interface."""
@@ -44,15 +43,13 @@ _INDEX = re.compile(r"__index_level_\d+__")
 
 
 def is_spark(value: object) -> TypeIs[DataFrame]:
-    """Return whether a value is a DataFrame of Spark's."""
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame, whose rows have no end.
+    """Raise InvalidParameterValue for a streaming DataFrame.
 
-    `field` is the call's name for the value. `verb` is a call that takes one of the stream's batches, as a user writes
-    it.
+    `verb` is a call that takes one of the stream's batches.
     """
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
@@ -64,7 +61,7 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
 
 def is_empty(rows: Any) -> bool:
-    """Return whether a table, or a DataFrame of Spark's, has no row. Return False for all other values.
+    """Return whether a table or a Spark DataFrame has no row. Return False for all other values.
 
     Raises InvalidParameterValue for a streaming DataFrame, and for a table that Arrow cannot read.
     """
@@ -76,14 +73,13 @@ def is_empty(rows: Any) -> bool:
 
 
 def arrow_table(field: str, value: Any) -> pa.Table | None:
-    """Return `value` as an Arrow table of plain types (`arrow_values`). Return None for a value that is no table.
+    """Return `value` as an Arrow table of plain types. Return None for a value that is no table.
 
-    Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface
-    (DataFrames of pandas or polars). A Spark DataFrame is no table here. A pandas index without a name is left out.
+    Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface. A Spark
+    DataFrame is no table here. A pandas index without a name is left out.
 
-    Raises InvalidParameterValue for a single column, a lazy query, two columns of one name, a name with a NUL, and a
-    type without a plain form. Raises it also for a table that Arrow cannot read or would change. The error names the
-    column if it is known, and the row if one value is wrong.
+    Raises InvalidParameterValue for a lazy query, and for a table that Arrow cannot read or would change. The error
+    names the column and the row if they are known.
     """
     if is_spark(value):
         return None
@@ -113,22 +109,18 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
 
 
 def made_by(value: object, library: str) -> bool:
-    """Return whether a value's class, or one of its base classes, is a library's."""
     return any(base.__module__.partition(".")[0] == library for base in type(value).__mro__)
 
 
 def require_no_nul(value: Any) -> None:
-    """Raise InvalidParameterValue for a name of a column, or of a field inside it, with a NUL character.
-
-    Arrow's C interface ends a name at this character.
-    """
+    """Refuse a NUL in the name of a column, or of a field inside it: Arrow's C interface ends a name there."""
     schema = getattr(value, "schema", None)
     if isinstance(schema, pa.Schema):
         kinds = {field.name: str(field) for field in schema}
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # A DataFrame of pandas has no schema. In a column of objects, this check sees no names of fields.
+        # A DataFrame of pandas has no schema. Its columns of objects show no names of fields.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -143,22 +135,19 @@ def _require_names(names: Sequence[object]) -> None:
 
 
 class UnreadableByLibrary(Exception):
-    """A library cannot read a value. The text is the library's message, and `__cause__` is the library's error."""
+    """A library cannot read a value. `__cause__` is the library's error."""
 
 
 @contextmanager
 def reading_by_library() -> Iterator[None]:
-    """Turn an error of a library, also a panic of Rust, into UnreadableByLibrary.
-
-    A LedgerError passes unchanged. An error that Arrow made of a Ctrl-C becomes KeyboardInterrupt.
-    """
+    """Turn an error of a library, also a panic of Rust, into UnreadableByLibrary. A LedgerError passes unchanged."""
     try:
         yield
     except (LedgerError, UnreadableByLibrary):
         raise
     except Exception as error:
         if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
-            # Ctrl-C interrupted a generator of the user.
+            # An error that Arrow made of a Ctrl-C in a generator of the user.
             raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
@@ -170,8 +159,7 @@ def reading_by_library() -> Iterator[None]:
 def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
     """Return `value`, a sequence such as a list or a plain tuple, as a list.
 
-    Raises InvalidParameterValue for any other value: a single text, a mapping, a generator, a numpy array, a column, or
-    a row with named fields. A set is refused because it has no order.
+    Refuses a text, a row with named fields, and a set, which has no order.
     """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
@@ -182,11 +170,10 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
 
 
 def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
-    """Return a column of an Arrow table, with nulls in place of NaN. If `accepts` is `is_integer`, whole floats become
-    int64.
+    """Return a column with nulls in place of NaN. If `accepts` is `is_integer`, whole floats become int64.
 
-    Raises InvalidParameterValue if the column is missing, or if `accepts` refuses its type. `kinds` are the accepted
-    types in words. A column without values is accepted, and becomes one of string nulls.
+    A column without values becomes one of string nulls. Raises InvalidParameterValue for a missing column, or one that
+    `accepts` refuses. `kinds` are the accepted types in words.
     """
     if name not in table.column_names:
         names = ", ".join(table.column_names) or "none"
@@ -213,17 +200,14 @@ def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds whole numbers that Spark has a type for."""
     return kind in INTEGERS
 
 
 def _dataset_types() -> tuple[type, ...]:
-    """Return the classes of pyarrow's datasets and scanners, or () if this process has not imported pyarrow.dataset."""
     module = sys.modules.get("pyarrow.dataset")
     return () if module is None else (module.Dataset, module.Scanner)
 
@@ -238,12 +222,12 @@ def _read(value: Any) -> pa.Table:
         return pa.Table.from_batches([value])
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
-    # The value is a batch of another library, or a single column, for which Arrow raises an error.
+    # A batch of another library, or a single column, for which Arrow raises an error.
     return pa.Table.from_batches([pa.record_batch(value)])
 
 
 def _require_no_objects(field: str, value: Any) -> None:
-    """Raise InvalidParameterValue for a polars column of Python objects: Arrow would read addresses as values."""
+    """Refuse a polars column of Python objects: Arrow would read addresses as values."""
     kinds = getattr(value, "schema", None)
     if made_by(value, "polars") and isinstance(kinds, Mapping):
         for name, kind in kinds.items():
@@ -252,7 +236,7 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
-    """Raise InvalidParameterValue if Arrow changed a value in a column of Python objects of a pandas DataFrame."""
+    """Refuse a pandas column of Python objects if Arrow changed a value."""
     if not (made_by(value, "pandas") and hasattr(value, "columns")):
         return
     for place, kind in enumerate(value.dtypes):
@@ -268,10 +252,6 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
 
 
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column in plain types; see `arrow_values`.
-
-    Raises InvalidParameterValue, which names the column and, if a single value is wrong, the row.
-    """
     try:
         with reading_by_library():
             for chunk in column.chunks:
@@ -285,10 +265,7 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def for_spark(table: pa.Table) -> pa.Table:
-    """Return a table of plain types with the types that Spark has (see `as_spark_has_it`).
-
-    Raises InvalidParameterValue for a column that would lose nanoseconds.
-    """
+    """Return a table of plain types with Spark's types. Refuse a column that would lose nanoseconds."""
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
         kind = as_spark_has_it(field.type)
@@ -316,11 +293,6 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
 
 
 def _find_wrong_object(values: Any) -> tuple[str, str] | None:
-    """Return what is wrong with a column of pandas' objects, and what to do; None: nothing is wrong.
-
-    The wrong value is the first one that Arrow cannot read, or whose class differs from that of the first value. Nulls
-    do not count.
-    """
     first: tuple[int, Any] | None = None
     for row, value in enumerate(values.tolist()):
         try:
@@ -360,10 +332,7 @@ def _column(field: str, value: object) -> InvalidParameterValue:
 
 
 def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return the error for a table that cannot be read.
-
-    The error names the first column that Arrow cannot read by itself, or else the whole table.
-    """
+    """Return an error about the first column that Arrow cannot read by itself, else about the table."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

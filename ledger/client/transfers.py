@@ -42,7 +42,6 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
         with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
-                    # All messages of this part are gone.
                     continue
                 following = _progress_after(progress, part, until)
                 # Somebody may have changed the bounds of the target meanwhile.
@@ -57,13 +56,12 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
             else:
                 log.info("%d messages of %s were copied to %s", count, record.name, target_record.name)
                 return Copied(count, before.messages if before else 0)
-        # Another process makes the same copy, and has committed this part. Continue behind the target's last part.
+        # Another process makes the same copy, and has committed this part.
         progress = target.store.copy_progress(target_record, key) or _NOTHING
 
 
 @contextmanager
 def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
-    """Add to the advice of an OverLimit how many messages of the copy are in the target."""
     try:
         yield
     except OverLimit as error:
@@ -73,7 +71,7 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
 
 
 def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """Return the messages left to copy: after the marks of `progress`, and arrived before the copy's first call."""
+    """Return the messages left to copy: after the marks of `progress`, and arrived before the copy began."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks
@@ -81,7 +79,6 @@ def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgr
 
 
 def _progress_after(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
-    """Return the progress of the copy after this part. `until` is the latest arrival that the copy includes."""
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 

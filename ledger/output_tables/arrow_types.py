@@ -1,9 +1,7 @@
 """Translation of column types between Arrow and Delta's log, in both directions.
 
-Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits. Unsigned numbers become the next
-longer signed type (uint64 becomes decimal(20,0)). Nanoseconds become microseconds, and longer decimals become decimals
-of 38 digits. Half floats become float, large and view types become string and binary, and date64 becomes date. Other
-types that Delta does not have are refused: times of day, durations, intervals and more.
+Unsigned numbers become the next longer signed type, nanoseconds become microseconds, and decimals of more than 38
+digits get 38. Types without a Delta type, such as times of day and durations, are refused.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     VOID: pa.null(),
 }
-#: The type of Delta's log, by the name of the Arrow type: the types of _PLAIN, and types that are converted.
 _NAMES = {
     **{str(kind): name for name, kind in _PLAIN.items()},
     "halffloat": "float",
@@ -61,7 +58,7 @@ _NAMES = {
 
 
 def delta_type(kind: pa.DataType) -> Any:
-    """Return the type of Delta's log in which values of an Arrow type are stored. Raises NotPlain if there is none."""
+    """Return the type of Delta's log for values of an Arrow type. Raises NotPlain if there is none."""
     name = _NAMES.get(str(kind))
     if name is not None:
         return name
@@ -87,7 +84,6 @@ def _inner_type(step: str, kind: pa.DataType) -> Any:
 
 
 def _advice_on(kind: pa.DataType) -> str:
-    """Return a sentence of an error: what the user can do about values of a type that Delta does not have."""
     if types.is_time(kind):
         return 'Cast it in the rows to a text, or to a whole number (pyarrow: column.cast("string"))'
     if types.is_duration(kind):
@@ -99,7 +95,7 @@ def _advice_on(kind: pa.DataType) -> str:
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type of a type of Delta's log; None if the type, or a type inside it, has no Arrow type here."""
+    """Return the Arrow type of a type of Delta's log; None if it has none here."""
     kind = plain(kind)
     if isinstance(kind, str):
         digits = decimal_of(kind)
@@ -119,8 +115,8 @@ def arrow_type(kind: Any) -> pa.DataType | None:
 def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of rows, as Delta's log writes it. Raises ColumnsDiffer for a type that no Delta table has.
 
-    `table` is the schema of the rows' table, if the table exists. Then a column without a value gets the type void if
-    its own type never fits the table's column, or is none of Delta's. (pandas gives a column of nulls a number type.)
+    `table` is the schema of the rows' table, if it exists. Then a column without a value becomes void if its type does
+    not fit the table's column. (pandas gives a column of nulls a number type.)
     """
     fields, table_types = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
     for field in rows.schema:
@@ -142,10 +138,9 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
 def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
-    Some libraries choose a decimal type with exactly as many digits as the values have. If a value uses all digits of
-    its decimal column, or all values are null, the column gets decimal(38,18), as in Spark. A type that does not fit
-    into decimal(38,18) gets 38 digits and keeps its scale. Decimals inside nested types are always widened. The columns
-    in `declared` stay unchanged.
+    A column of which a value uses all digits, or of nulls, gets decimal(38,18), as in Spark. A type that does not fit
+    into it gets 38 digits and keeps its scale. Decimals inside nested types are always widened, and columns in
+    `declared` never.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [

@@ -1,6 +1,6 @@
 """Arrow's values in plain types: types without an encoding of their own.
 
-The left column has the types that libraries hand over, the right column what this module makes of them:
+Types that libraries hand over, and what this module makes of them:
 
     dictionary, run-end encoded                   their values
     string_view, binary_view, fixed-size binary   large_string, large_binary, binary
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 types = pa.types
-#: What users can do about an extension type that is refused, by the type's name.
+#: Advice on extension types that are refused.
 FIXES = {
     "pandas.period": "Use .astype(str) or .dt.to_timestamp() on the column.",
     "pandas.interval": "Use .astype(str) on the column, or make two columns of its ends.",
@@ -32,7 +32,7 @@ FIXES = {
 
 
 class NotPlain(Exception):
-    """A type is refused. `said` is why, `fix` what to do, `path` the type's place in the column (`.name.element`)."""
+    """A type is refused. `path` is its place in the column (`.name.element`)."""
 
     def __init__(self, said: str, fix: str) -> None:
         self.said, self.fix, self.path = said, fix, ""
@@ -41,7 +41,7 @@ class NotPlain(Exception):
 
 @contextmanager
 def inside(step: str) -> Iterator[None]:
-    """Add a step to the path of a type that is refused: a struct field's name, or `element`, `key` or `value`."""
+    """Add a step to the path of a refused type: a field's name, or `element`, `key` or `value`."""
     try:
         yield
     except NotPlain as error:
@@ -50,12 +50,10 @@ def inside(step: str) -> Iterator[None]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a plain list type."""
     return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return whether a type is plain, with all types inside it."""
     if types.is_nested(kind):
         if types.is_map(kind):
             return is_plain(kind.key_type) and is_plain(kind.item_type)
@@ -75,7 +73,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_short_decimal(kind: pa.DataType) -> bool:
-    """Return whether a type is a decimal of 32 or 64 bits, which many functions of Arrow do not know."""
+    """Return whether a decimal has 32 or 64 bits, which many functions of Arrow do not know."""
     return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
@@ -99,7 +97,7 @@ def require_single_names(kind: pa.DataType) -> None:
 
 
 def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with plain types. Raises NotPlain, and what Arrow raises for a value that it cannot convert."""
+    """Return the column with plain types. Raises NotPlain, and what Arrow raises."""
     require_single_names(field.type)
     name = _extension_of(field)
     if not name and is_plain(field.type):
@@ -112,7 +110,6 @@ def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return the same values in plain types. Raises NotPlain."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return _plain_extension(kind.extension_name, array.storage, kind)
@@ -138,10 +135,9 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
-    """Return nested values (list, struct, map) with new inner values from `child`. Nulls stay null.
+    """Return nested values with new inner values from `child`. Nulls stay null.
 
-    `child` gets the inner values of one field, the field, and the field's number. A list has one field, its elements. A
-    map has two, its keys and its values.
+    `child` gets the inner values of one field, the field, and its number. A map has two fields: keys and values.
     """
     kind = array.type
     if types.is_struct(kind):
@@ -170,10 +166,7 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
 
 
 def as_spark_has_it(kind: pa.DataType) -> pa.DataType:
-    """Return a plain type as Spark has it, at any depth: instants in microseconds with a zone, and signed integers.
-
-    An instant without a zone counts as UTC.
-    """
+    """Return a plain type as Spark has it, at any depth. An instant without a zone counts as UTC."""
     if types.is_unsigned_integer(kind):
         return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
     if types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz is None):
@@ -216,10 +209,7 @@ def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
 
 
 def _extension_of(field: pa.Field) -> str:
-    """Return the name of a field's extension type if pyarrow does not know that type, else the empty text.
-
-    The field's type is then that of the storage. Only the field's metadata has the name.
-    """
+    """Return the name of an extension type that pyarrow does not know, from the field's metadata, else ""."""
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
 
@@ -239,7 +229,6 @@ def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = No
 
 
 def _numbers_of_runs(array: pa.RunEndEncodedArray) -> pa.Array:
-    """Return, for each value of the array, the number of its run."""
     ends = array.run_ends.to_numpy(zero_copy_only=False)
     places = range(array.offset, array.offset + len(array))
     return pa.array(ends.searchsorted(list(places), side="right"), pa.int64())
@@ -252,10 +241,10 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
 
 
 def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
-    """Return the place of the first Python value that changes in the type that Arrow found for all; None if none does.
+    """Return the place of the first Python value that changes in the type that Arrow found for all.
 
-    Arrow drops the time of day of instants that follow a date, and makes bytes of texts that are mixed with bytes.
-    Arrow also drops the nanoseconds of pandas' instants and durations, except in a type with nanoseconds.
+    Arrow drops the time of day of instants that follow a date, makes bytes of texts among bytes, and drops pandas'
+    nanoseconds.
     """
     if not _may_change(kind):
         return None
@@ -290,7 +279,7 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
         digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        # The nanoseconds of pandas' NaT, a null, are NaN, which is not equal to itself.
+        # The nanoseconds of NaT are NaN, which is not equal to itself.
         return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)

@@ -1,6 +1,6 @@
 """The search for the row that breaks a table's constraint: NOT NULL, CHECK, or an invariant of a column.
 
-delta-rs also refuses rows that break a constraint, but names neither the constraint nor the row.
+delta-rs refuses such rows, but names neither the constraint nor the row.
 """
 
 from __future__ import annotations
@@ -18,22 +18,18 @@ from ledger.output_tables.exact_casts import first_true
 from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import ColumnsDiffer
 
-#: Part of delta-rs's error for rows that break any of the table's constraints.
 REFUSED = "failed validation check"
-#: The prefix of the properties with a table's CHECK constraints, and the key of a column's invariant in the column's
-#: metadata.
+#: The prefix of CHECK constraints among a table's properties, and a column invariant's key in the column's metadata.
 CHECK, INVARIANT = "delta.constraints.", "delta.invariants"
-#: Prefixes of keys in the metadata of columns that Delta computes. Rows need not have these columns.
+#: Prefixes of metadata keys of columns that Delta computes.
 COMPUTED = ("delta.generationExpression", "delta.identity.")
-#: The column of row numbers that is added to the rows during the search.
 ROW = "ledger_row_number"
 
 
 def require_not_null(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer if the rows lack a NOT NULL column of a table, or if a row has null in such a column.
+    """Raise ColumnsDiffer if the rows lack a NOT NULL column that Delta does not compute, or have null in one.
 
-    The rows may lack columns that Delta computes. The fields of a struct are checked, too, if no row has null for the
-    whole struct.
+    The fields of a struct are checked, too, if no row has null for the whole struct.
     """
     if rows.num_rows:
         _require_not_null(schema_of(loaded), {name: rows[name] for name in rows.column_names}, "")
@@ -58,10 +54,7 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
 
 
 def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
-    """Return the error for rows that delta-rs refused because of a constraint of the table.
-
-    The rows have the table's columns. If the broken constraint is not found, the error names all constraints.
-    """
+    """Return the error for rows that delta-rs refused: the broken constraint, if it is found, or all constraints."""
     checks = dict(_checks_of(loaded))
     broken = _first_broken(checks, rows)
     if broken is None:
@@ -72,7 +65,6 @@ def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
 
 
 def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
-    """Yield the constraints of a table in words, each with its SQL expression."""
     for name, expression in loaded.metadata().configuration.items():
         if name.startswith(CHECK):
             yield f"constraint {name.removeprefix(CHECK)} CHECK ({expression})", expression
@@ -84,7 +76,6 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 
 
 def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
-    """Return the first broken constraint, and the number of the first row that breaks it; None if no row is found."""
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
             # delta-rs queries only Delta tables, so make one of the rows.

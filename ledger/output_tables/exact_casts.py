@@ -1,8 +1,7 @@
 """Casts of Arrow's values that change no value.
 
-`rules.column_types` says which casts are possible. `fitted` gives rows the columns of a table. If a cast may change a
-value, each value is checked: Arrow refuses a change, or this module compares the value with its cast back. The error
-names the first value of the column that would change.
+If a cast may change a value, each value is checked: Arrow refuses a change, or this module compares the value with its
+cast back. The error names the first value of the column that would change.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not
 
 types = pa.types
 MICROSECONDS_OF_DAY = 86_400_000_000
-#: From the first of January of year 1 to the end of year 9999, counted from 1970.
+#: From the first day of year 1 to the end of year 9999, counted from 1970.
 YEARS_IN_DAYS = -719_162, 2_932_896
 YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
-#: The first float above the signed whole numbers of 64 bits. A cast may turn it into the greatest of these numbers.
+#: The first float above int64. A cast may turn it into the greatest int64.
 BEHIND_INT64 = 2.0**63
 
 
@@ -34,11 +33,11 @@ class Changed(Exception):
 
 
 def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
-    """Return the rows with the columns of a table: its names and types, in its order. Raises ColumnsDiffer.
+    """Return the rows with a table's columns: its names and types, in its order. Raises ColumnsDiffer.
 
-    A column that the rows lack becomes a column of nulls. The column stays absent if it may not be null, if its type
-    has no Arrow type here, or if it has metadata. (Delta may compute such a column.) Columns of the rows that the
-    schema lacks are left out: `rules.output_columns` lets only columns of unknown type come here.
+    A column that the rows lack becomes nulls, unless it may not be null, has no Arrow type here, or has metadata.
+    (Delta may compute such a column.) Columns that the schema lacks are left out: `rules.output_columns` lets only
+    columns of unknown type come here.
     """
     names_in_rows = {name.lower(): name for name in rows.column_names}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -72,10 +71,7 @@ def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> No
 
 
 def first_value(rows: pa.Table, path: str) -> str:
-    """Return the first value of a column as a text for users; the empty text if the column has no value.
-
-    `path` is the path of the column, or of a value inside the column. The result is the whole value of the column.
-    """
+    """Return the first value of a column as a text for users, or "". `path` may lead inside the column."""
     for name in rows.column_names:
         if path == name or path.startswith(f"{name}."):
             values = rows[name].drop_null()
@@ -86,13 +82,11 @@ def first_value(rows: pa.Table, path: str) -> str:
 
 
 def first_true(answers: pa.ChunkedArray) -> int | None:
-    """Return the number of the first row for which the answer is true; None if there is none."""
     number = int(pc.index(answers, True).as_py())
     return None if number < 0 else number
 
 
 def row_in_words(rows: pa.Table, number: int) -> str:
-    """Return the name of a row in words: by its message id, else by its receipt handle, else by its number."""
     for name, words in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
         value = rows[name][number].as_py() if name in rows.column_names else None
         if value is not None:
@@ -101,7 +95,6 @@ def row_in_words(rows: pa.Table, number: int) -> str:
 
 
 def _inner(array: pa.Array) -> list[pa.Array]:
-    """Return the arrays inside a nested array: of fields, of elements, or of keys and items."""
     if types.is_struct(array.type):
         return list(array.flatten())
     if not types.is_map(array.type):
@@ -139,10 +132,7 @@ def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
 
 
 def _outside_years(array: pa.Array) -> str | None:
-    """Return, in words, a day or an instant outside the years 1 to 9999, at any depth of an array.
-
-    Many readers of Delta tables fail on other years. Return None if there is no such value.
-    """
+    """Return a date or instant outside the years 1 to 9999, at any depth. Many readers of Delta tables fail on it."""
     kind = array.type
     if types.is_nested(kind):
         return next((outside for one in _inner(array) if (outside := _outside_years(one)) is not None), None)
@@ -177,7 +167,7 @@ def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> p
 
 
 def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the same values in another type. Raises Changed, or what Arrow raises, if the type cannot hold a value."""
+    """Return the same values in another type. Raises Changed, or what Arrow raises."""
     kind = array.type
     if kind == to:
         return array
@@ -253,10 +243,7 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the decimals that doubles mean (`rules.column_types`).
-
-    Raises what Arrow raises if the type `to` has too few digits.
-    """
+    """Return the decimals that doubles mean (`rules.column_types`)."""
     is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
     written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
     if not pc.any(is_whole).as_py():
@@ -268,7 +255,6 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
-    """Return, for each whole number, whether it differs from the float at the same place."""
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
@@ -281,10 +267,7 @@ def _unless(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
 
 
 def _given_type(kind: pa.DataType, column: Any) -> Any:
-    """Return the type of the rows as Delta's log writes it.
-
-    If that is the column's own type, return Arrow's name of the type, to show a difference.
-    """
+    """Return the type of the rows as Delta's log writes it, or Arrow's name if the column has that type."""
     log_type = delta_type(kind)
     return str(kind) if log_type == column else log_type
 

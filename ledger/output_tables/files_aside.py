@@ -1,16 +1,15 @@
 """Files that delta-rs writes into a folder below an output table, with corrected statistics and partitions.
 
-The table's log does not name the files until a commit publishes them, with the corrections. For DataFrames see
-`outputs.staging`. Some statistics and partitions that delta-rs notes for a file mislead readers:
+A later commit publishes the files, with the corrections. Some statistics and partitions of delta-rs mislead readers:
 
-- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits. So a reader that filters by a
-  longer value may skip a file that has the value. If one column has no bounds, deltalake's own dataset finds no row by
-  a filter on it. So each file of a write gets the exact bounds of all rows of the write.
-- *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. If a column has
-  infinity, deltalake's dataset finds no row by a filter on it, either. So if a row of a write has NaN or infinity, each
-  file of the write gets no statistics but its number of rows. No reader skips a file without any bounds.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes the zone of its session. The commit adds
-  a Z, for UTC.
+- *Bounds of decimals.* delta-rs writes them as floats, so a reader that filters by a long value may skip its file. If
+  one column has no bounds, deltalake's own dataset finds no row by a filter on it. So each file gets the exact bounds
+  of all rows of the write.
+- *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. With infinity,
+  deltalake's dataset finds no row by a filter on the column. So a write with NaN or infinity gets no statistics but
+  numbers of rows: no reader skips such files.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes its session's. The commit adds a Z, for
+  UTC.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from ledger.rules.publishable import FOLDER, Demands
 class RowsAside:
     """A folder below the table at `location`, for the files of one write.
 
-    The folder's own log has the `demands` of the output table, which delta-rs applies to the rows.
+    delta-rs applies the `demands` in the folder's own log to the rows.
     """
 
     def __init__(self, location: str, options: dict[str, str] | None, demands: Demands, *, sync: bool = True) -> None:
@@ -52,17 +51,14 @@ class RowsAside:
         begin_log(self._stored, demands, now, below=table_files(location, options))
 
     def write(self, rows: Any, **how: Any) -> list[StagedFile]:
-        """Write rows as `write_deltalake` does, and return the files as delta-rs describes them.
-
-        If there is no row, there is no file.
-        """
+        """Write rows, and return the files as delta-rs describes them."""
         write_deltalake(DeltaTable(self._place, storage_options=self._options), rows, mode="append", **how)
         entry = self._stored.read(log_file(1)) or b""
         added = [json.loads(line).get("add") for line in entry.splitlines()]
         return [staged_file(self._name, add) for add in added if add is not None]
 
     def settle(self) -> None:
-        """Remove the folder's log, once `write` has returned the files."""
+        """Remove the folder's log."""
         remove_log(self._stored)
 
     def remove(self) -> None:
@@ -77,17 +73,13 @@ class RowsAside:
             self.settle()
 
 
-#: An instant in the form in which delta-rs writes it as a partition.
 _INSTANT_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: The least and the greatest value of each column of decimals, by the column's path. None: the files get no bounds.
+#: The least and the greatest value of each column of decimals, by its path. None: the files get no bounds.
 Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
 def exact_bounds(rows: pa.Table) -> Bounds:
-    """Return the bounds of the columns of decimals that have a value, also inside structs.
-
-    Return None if a float in a column, or inside a struct, is NaN or infinite.
-    """
+    """Return the bounds of the columns of decimals, also inside structs; None if there is a NaN or an infinity."""
     if _has_nan_or_infinity(rows):
         return None
     bounds: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
@@ -99,12 +91,9 @@ def exact_bounds(rows: pa.Table) -> Bounds:
 
 
 def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
-    """Return a written file with the bounds and partitions that the table's log gets.
+    """Return a written file with the statistics and partitions for the table's log.
 
-    Args:
-        file: The file as delta-rs describes it.
-        bounds: The `exact_bounds` of all rows of the write.
-        schema: The table's columns, as the log writes them.
+    `bounds` are those of the whole write.
     """
     instants = {one["name"] for one in schema["fields"] if one["type"] == "timestamp"}
     partition = {
@@ -117,7 +106,6 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
 
 
 def together(first: Bounds, second: Bounds) -> Bounds:
-    """Return the bounds of two parts of a write's rows together."""
     if first is None or second is None:
         return None
     joined = dict(first)
@@ -128,19 +116,17 @@ def together(first: Bounds, second: Bounds) -> Bounds:
 
 
 def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """Return a file of a write from the `add` in the log of its folder `name`, with its path in the output table."""
     path = f"{FOLDER}/{name}/{unquote(add['path'])}"
     return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def _has_nan_or_infinity(rows: pa.Table) -> bool:
-    """Return whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
 
 
 def _with_bounds(statistics: str, bounds: Bounds) -> str:
-    """Return a file's statistics with these bounds, as JSON. If `bounds` is None, keep only the number of rows."""
+    """Return a file's statistics, as JSON, with these bounds; if `bounds` is None, with the number of rows alone."""
     parsed = json.loads(statistics, parse_float=decimal.Decimal)
     if bounds is None:
         return json.dumps({"numRecords": parsed["numRecords"]} if "numRecords" in parsed else {})
@@ -155,7 +141,7 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
             inner[path[-1]] = values[number]
 
     def marked(value: object) -> str:
-        # json cannot write a Decimal. Write a mark, and replace it by the number's text.
+        # json cannot write a Decimal: replace a mark by the number's text.
         mark = f"\x00{len(numbers)}\x00"
         numbers[json.dumps(mark)] = format(value, "f")
         return mark
@@ -169,7 +155,6 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
 def _columns(
     rows: pa.Table, is_wanted: Callable[[pa.DataType], bool]
 ) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    """Yield the columns of some types, also those inside structs, with their paths."""
     for name in rows.column_names:
         yield from _inside((name,), rows[name], is_wanted)
 

@@ -1,7 +1,6 @@
 """The seam between writes of a claim's output and the engines that reach output tables.
 
-The methods identify a user's table by its place (`location`), and raise the errors that their docstrings name. In a
-forked process they may raise ForkedProcess.
+The methods identify a user's table by its place (`location`). In a forked process they may raise ForkedProcess.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from ledger.store.protocol import ArrowOutputs
 
 
 class OutputLog(NamedTuple):
-    """An output table: its id, its version, and the committed version of the given transaction id, or None.
+    """An output table: its id, its version, and the committed version of a transaction id, or None.
 
-    A new table in the place of an old one has another id.
+    A new table in an old one's place has another id.
     """
 
     table_id: str
@@ -30,14 +29,12 @@ class OutputLog(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The id of an output table, and its demands, as of one version."""
-
     table_id: str
     demands: Demands
 
 
 def require_same(before: Target, now: Target) -> None:
-    """Raise Conflict if another table has taken the table's place since `before`, or if its demands have changed."""
+    """Raise Conflict if since `before` another table took the table's place, or its demands changed."""
     if now.table_id != before.table_id:
         raise Conflict("another table lies there by now")
     if not now.demands.same(before.demands):
@@ -45,10 +42,7 @@ def require_same(before: Target, now: Target) -> None:
 
 
 class OutputPublishing(Protocol):
-    """The publishing of files that lie below an output table, such as files that Spark has written.
-
-    The methods also raise what the engine and the storage raise.
-    """
+    """The publishing of files that lie below an output table. The methods also raise what engine and storage raise."""
 
     @property
     def storage_options(self) -> Mapping[str, str] | None:
@@ -61,24 +55,23 @@ class OutputPublishing(Protocol):
         """Make an empty table. If several callers do so at once, only one call has an effect."""
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
-        """Give a table the columns that rows ask for: new columns, and wider types.
+        """Give the table that was found as `target` new columns and wider types.
 
-        The `columns` were found when the table was the `target`. Raises OutputUnreadable if the table is gone, and
-        OutputNotWritten for a change that this engine cannot make. For wider types, raises Conflict if others changed
-        the table meanwhile. For new columns alone, raises Conflict if others were first too often.
+        Raises OutputUnreadable if the table is gone, and OutputNotWritten for a change that this engine cannot make.
+        Raises Conflict if others changed the table before a change of types, or too often for new columns alone.
         """
 
     def why_not_widened(self, location: str) -> str | None:
-        """Return why `evolve` gives a table's columns no wider types, in words that can follow "because of".
+        """Return why `evolve` gives a table no wider types, in words that can follow "because of".
 
-        Return None if `evolve` gives wider types, or if there is no table.
+        None: it does, or there is no table.
         """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
         """Make a table for the files of one write, where nobody else writes."""
 
     def column(self, location: str, paths: Sequence[str], name: str) -> Any:
-        """Return a column of the rows in files below a place (an Arrow array); None if the files do not have it."""
+        """Return a column (an Arrow array) of files below a place; None if the files do not have it."""
 
     def publish(
         self,
@@ -90,45 +83,40 @@ class OutputPublishing(Protocol):
     ) -> None:
         """Add files that lie below the table, in one commit, with a `transaction` (its id and its version).
 
-        Raises Conflict if any version of this transaction id is already committed, even by a commit that comes
-        meanwhile. Raises Conflict also if another table is in the place of the `target`, its demands have changed, or
-        others were first too often. Raises StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
+        Raises Conflict if any version of this transaction id is committed, even by a commit that comes meanwhile.
+        Raises Conflict also if `target` no longer describes the table, or if others were first too often. Raises
+        StorageFailed if a file is gone, and OutputUnreadable if the table is gone.
         """
 
 
 class ForeignTables(Protocol):
-    """The calls by which an engine reaches output tables."""
+    """An engine's access to output tables."""
 
     name: str
 
     def output_log(self, location: str, application: str) -> OutputLog:
-        """Return a user's table, and the version of a transaction id (`application`) that is committed to it.
+        """Return a user's table, and the committed version of the transaction id `application`.
 
-        Raises OutputUnreadable if there is no table, or if the engine cannot see or read it. Raises it also if the
-        table forgets transactions, and no version of this id is there. Callers never take this error for "not
-        committed".
+        Raises OutputUnreadable if the engine cannot see or read a table. Raises it also if the table forgets
+        transactions and has no version of this id. Callers never take this error for "not committed".
         """
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        """Commit a version of a transaction id (`application`) and no rows to a user's table.
+        """Commit a version of the transaction id `application`, without rows.
 
-        Raises Conflict if any version of this id is already committed, even by a commit that comes meanwhile. Raises
+        Raises Conflict if any version of this id is committed, even by a commit that comes meanwhile. Raises
         OutputUnreadable if the engine cannot commit to the table.
         """
 
     def arrow_outputs(self) -> ArrowOutputs | None:
-        """Return the writer of Arrow tables to output tables; None if the engine writes only DataFrames."""
+        """Return the writer of Arrow tables; None if the engine writes only DataFrames."""
 
     def output_publishing(self, location: str) -> OutputPublishing | None:
         """Return the publisher of files below a table; None if Spark has to write and commit rows itself."""
 
 
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
-    """Raise OutputUnreadable for a table that forgets transactions: a missing transaction proves nothing there.
-
-    Somebody may later unset the property by which the table forgets. Then a missing transaction counts as not
-    committed, even if the table forgot it before.
-    """
+    """Raise OutputUnreadable for a table that forgets transactions: a missing transaction proves nothing there."""
     if forgetful := why_forgetful(properties):
         look = (
             "Look for the rows of these messages in it first: once the property is unset, forgotten rows count as not "

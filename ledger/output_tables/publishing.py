@@ -34,8 +34,6 @@ from ledger.runtime import forks
 
 
 class DeltaRsOutputs:
-    """OutputPublishing through delta-rs."""
-
     def __init__(self, storage_options: dict[str, str] | None, *, sync: bool = True) -> None:
         self.storage_options, self._sync = storage_options, sync
 
@@ -83,7 +81,7 @@ class DeltaRsOutputs:
     ) -> None:
         """See OutputPublishing. On a local path, the commit also gives the table the columns of `schema`, if given.
 
-        In an object store `schema` has no effect: the caller has added the columns by an earlier commit.
+        In an object store the caller has added the columns by an earlier commit.
         """
         loaded = self._open(location)
         if loaded is None:
@@ -98,9 +96,8 @@ class DeltaRsOutputs:
 
             commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
-        # Each try commits directly after the version that was looked at, or fails. Retries of delta-rs itself would
-        # ignore some commits that demand more of rows (a further feature). Such retries would also fail after others
-        # that demand nothing (DELETE).
+        # Each try commits directly after the version that was looked at, or fails. delta-rs's own retries would ignore
+        # commits that demand more of rows, and fail after commits that demand nothing (DELETE).
         commit_properties = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
@@ -113,7 +110,7 @@ class DeltaRsOutputs:
             except Conflict:
                 looked_at = loaded.version()
                 catch_up(loaded, stored)
-                # If nobody else has committed since the last look, the next try would fail in the same way.
+                # Without another commit the next try would fail in the same way.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
 
@@ -127,7 +124,7 @@ class DeltaRsOutputs:
 def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table as of its newest version; None if there is none.
 
-    Raises Flawed if the log on a local path is damaged, ForkedProcess in a forked process, and what delta-rs raises.
+    Raises Flawed for a damaged log on a local path, and ForkedProcess.
     """
     forks.require_own("delta-rs")
     if not DeltaTable.is_deltatable(location, storage_options):
@@ -142,11 +139,9 @@ def loaded_output(location: str, storage_options: dict[str, str] | None) -> Delt
 
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:
-    """Raise Conflict if any version of the transaction id `application` is already committed."""
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
 
 
 def target_of(loaded: DeltaTable) -> Target:
-    """Return the id of a loaded table, and what it demands."""
     return Target(str(loaded.metadata().id), read_demands(loaded))

@@ -1,7 +1,6 @@
-"""Errors of a user's function in one line (type, message, place), and whether the function's rows may be the cause.
+"""Errors of a user's function in one line (type, message, place), and whether its rows may be the cause.
 
-An exception of a Python worker arrives on the driver as the text of its traceback. An exception of the JVM arrives as
-its class and message.
+From a Python worker the driver gets a traceback as text, and from the JVM a class and a message.
 """
 
 from __future__ import annotations
@@ -20,35 +19,30 @@ from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.runtime.termination import is_termination, jvm_has_ended
 
-#: How many characters of a message are kept.
 LONGEST = 300
-#: How a Python worker's exception begins in Spark's text.
 TRACEBACK = "Traceback (most recent call last):"
 _CAUSED_BY = "Caused by: "
 _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
-#: Types of errors, in Python and Java, that no row causes: a module or a column is missing, memory is short, or a
-#: server is not reached.
+#: Types of errors, in Python and Java, that no row causes: missing modules or columns, short memory, unreached servers.
 _NOT_OF_ROWS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
-#: The numbers and texts of an operating system's errors about a disk that is full, or fails.
 _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
-#: How libraries write such an error in a text, if their exception has no `errno`.
+#: How libraries write such an error, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error: in one line, an exception class, a colon and the sentence of the system. The line may
-#: have other classes before it, and begin with a colon, "Caused by: ", or a text with an executor that ends with "): ".
+#: How Java writes such an error: a class, a colon and the system's sentence. Other classes, "Caused by: ", or a text
+#: with an executor that ends with "): " may come first.
 _DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
     re.MULTILINE,
 )
-#: Conditions of Spark whose text may quote a value of a row.
 _QUOTES_A_VALUE = re.compile(
     r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
@@ -58,18 +52,17 @@ _WORKERS_IMPORT = (
     "Spark's Python workers import this module, and have no session: make its UDFs inside a function, or move them to "
     "another module"
 )
-#: How Spark begins the text of `raise_error`.
 _RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
-#: Paths of Spark's code and of Python's own frozen modules, which are never the user's own.
+#: Spark's code and Python's frozen modules, which are never the user's own.
 _NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
 _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users see it. `place` is the innermost line of the user's code, as `file.py:7`, if known."""
+    """An exception as users see it. `place` is the innermost line of the user's code, as `file.py:7`."""
 
     type: str
     message: str
@@ -77,25 +70,18 @@ class RowError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The error in one line: the text that is stored as the reason of a message."""
+        """The error in one line, as a message's reason."""
         words = f"{self.type}: {self.message}" if self.message else self.type
         return f"{words} ({self.place})" if self.place else words
 
     @property
     def is_of_surroundings(self) -> bool:
-        """Whether the error counts as caused by the surroundings, not by the rows: see `_NOT_OF_ROWS`.
-
-        The error of a Python worker that has no session counts so, too.
-        """
+        """Return whether the surroundings count as the cause, not the rows."""
         if _NO_SESSION in self.message:
             return True
         return _NOT_OF_ROWS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
-        """Return whether both errors are of one kind and place, or both are of the surroundings.
-
-        The values in the errors' messages do not count.
-        """
         if self.is_of_surroundings and other.is_of_surroundings:
             return True
         return (self._kind, self.place) == (other._kind, other.place)
@@ -107,13 +93,13 @@ class RowError(NamedTuple):
 
 
 def row_error_of(text: str) -> RowError:
-    """Return the error from which a reason was made (`RowError.text`), as far as the text shows it."""
+    """Return the error from which a reason was made, as far as its text shows."""
     parts = _REASON.fullmatch(text)
     return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Return whether an error means that a write lost a race with other writers of its table: a retry may succeed."""
+    """Return whether a write lost a race with other writers of its table."""
     first = _first(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
@@ -121,9 +107,8 @@ def is_lost_race(error: BaseException) -> bool:
 def is_of_function(error: BaseException) -> bool:
     """Return whether an error may come from the function or its rows, so that other rows may succeed.
 
-    False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, and an exception
-    that is no `Exception`. False also if the process is told to end, the JVM has ended, or somebody cancelled the Spark
-    job.
+    Return False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, a cancelled
+    job, the end of the process or of the JVM, and an exception that is no `Exception`.
     """
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
@@ -135,10 +120,9 @@ def is_of_function(error: BaseException) -> bool:
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return the system's sentence in an error about a full or failing disk, also of a Spark task; None for others.
+    """Return the system's sentence in an error about a full or failing disk; None for other errors.
 
-    A user's exception may quote any text. So only errors of the operating system count, and errors by which Spark and
-    delta-rs report such an error.
+    A user's exception may quote any text. So only errors of the operating system, Spark and delta-rs count.
     """
     first = _first(error)
     if isinstance(first, OSError) and first.errno is not None:
@@ -151,10 +135,9 @@ def failure_of_storage(error: BaseException) -> str | None:
 
 
 def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Return the match of a pattern in the text of SQL's `raise_error` that ended a task; None for any other error.
+    """Return the match of a pattern in the text of SQL's `raise_error` that ended a task.
 
-    An exception of a user's function that quotes the same text does not match: it has a traceback before the text, or
-    no type of Spark's.
+    A user's exception that quotes this text does not match.
     """
     if not _is_of(error, "pyspark", "py4j"):
         return None
@@ -167,16 +150,13 @@ def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[st
 
 
 def value_refused(error: BaseException) -> tuple[str, str] | None:
-    """Return the sentence about a value that the ledger refused in a task, and a text that names the value's row.
-
-    The text is empty if the row is unknown. Return None for any other error.
-    """
+    """Return the sentence about a value that the ledger refused in a task, and words for its row."""
     match = raised_in_sql(error, REFUSED)
     return None if match is None else refused_value(match)
 
 
 def _text_of_spark(error: BaseException) -> str:
-    """Return the text of a Spark error that quotes no Python exception and no value of a row. Else return ""."""
+    """Return a Spark error's text, or "" if it quotes a Python exception or a value."""
     if not _is_of(error, "pyspark", "py4j"):
         return ""
     text = str(error)
@@ -188,7 +168,6 @@ def _is_of(error: BaseException, *packages: str) -> bool:
 
 
 def row_error(error: BaseException) -> RowError:
-    """Return an error as users see it: the user's exception in it, if there is one."""
     outer, error = error, _first(error)
     try:
         text = str(error).strip()
@@ -209,7 +188,6 @@ def row_error(error: BaseException) -> RowError:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first cause of an OutputNotWritten, if there is one. Return any other error unchanged."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
         return _first(error.__cause__)
     return error
@@ -239,12 +217,11 @@ def _of_java(text: str) -> RowError:
 
 
 def _place(error: BaseException) -> str | None:
-    """Return the innermost line of a traceback that is the user's own."""
     return _own([(frame.f_code.co_filename, str(line)) for frame, line in walk_tb(error.__traceback__)])
 
 
 def _own(frames: list[tuple[str, str]]) -> str | None:
-    """Return the innermost line of the user's own: outside all libraries, or else outside this package and Spark."""
+    """Return the innermost line outside all libraries, or else outside this package and Spark."""
     others = [frame for frame in frames if not frame[0].startswith(_PACKAGE_FOLDER) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     candidates = own or others

@@ -26,17 +26,12 @@ from ledger.rules.output_columns import (
     without_offer,
 )
 
-#: How often an addition of columns is tried at most while other writers commit.
 TRIES = 5
 
 
 @contextmanager
 def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
-    """Turn ColumnsDiffer into OutputNotWritten.
-
-    `why_not_widened` returns why this process does not widen the table, or None. If there is a reason, the error does
-    not offer to widen the table.
-    """
+    """Turn ColumnsDiffer into OutputNotWritten. If `why_not_widened` returns a reason, the error offers no widening."""
     try:
         yield
     except ColumnsDiffer as error:
@@ -44,16 +39,12 @@ def columns_differ(location: object, why_not_widened: Callable[[], str | None] =
 
 
 def truly_offered(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
-    """Return the sentence of an error. If this process does not widen the table, replace the offer to do so.
-
-    `why_not_widened` is as in `columns_differ`.
-    """
+    """Return the sentence of an error, without an offer to widen if there is a reason not to widen."""
     why = why_not_widened() if OFFER in sentence else None
     return sentence if why is None else without_offer(sentence, why)
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:
-    """Return a table's columns as its log writes them."""
     schema: dict[str, Any] = json.loads(loaded.schema().to_json())
     return schema
 
@@ -61,10 +52,7 @@ def schema_of(loaded: DeltaTable) -> dict[str, Any]:
 def columns_for(
     loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked, first: Callable[[str], str] | None = None
 ) -> Columns:
-    """Return the columns that a table has once `rows` (a schema) are in. Raises ColumnsDiffer.
-
-    `first` is as in `columns_of`.
-    """
+    """Return the columns that a table has once `rows` (a schema) are in. Raises ColumnsDiffer."""
     return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
 
 
@@ -88,11 +76,9 @@ def create(location: str, columns: Columns, options: dict[str, str] | None, file
 def add(loaded: DeltaTable, columns: Columns) -> None:
     """Add the columns that a table lacks, in a separate commit. Raises Conflict after TRIES lost races.
 
-    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. So an earlier commit adds
-    the feature.
+    delta-rs does not see that a timestamp_ntz inside a map needs the feature timestampNtz. An earlier commit adds it.
     """
     for tried in range(TRIES):
-        # Another writer may have added the same columns meanwhile.
         names = {one["name"].lower() for one in schema_of(loaded)["fields"]}
         fields = [one for one in columns.schema["fields"] if one["name"].lower() not in names]
         if not fields:

@@ -46,9 +46,8 @@ from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs ignores it.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-#: How often an append, or a change to wider types, is tried at most while other writers commit.
+#: How often a commit is tried at most while other writers commit.
 TRIES = 10
-#: How many decimal digits a double always keeps.
 DIGITS = 15
 
 
@@ -57,10 +56,9 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _require_appendable(location: str, loaded: DeltaTable) -> None:
-    """Raise OutputNotWritten for a table to which delta-rs cannot commit, or that forgets its transactions.
+    """Raise OutputNotWritten for a table where a write would stay in doubt.
 
-    A write to such a table would stay in doubt: delta-rs could commit no fence, or the table could not show whether the
-    write was committed.
+    Such a table forgets its transactions, or takes no fence from delta-rs.
     """
     if forgetful := why_forgetful(loaded.metadata().configuration):
         raise OutputNotWritten(location, forgetful)
@@ -71,23 +69,18 @@ def _require_appendable(location: str, loaded: DeltaTable) -> None:
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    """Return the rows with the columns of a table. Raises ColumnsDiffer."""
     with _row_named(rows):
         return fitted(rows, columns.schema)
 
 
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows. If the table has column mapping, add the columns that the rows lack, as nulls.
-
-    delta-rs accepts no other rows for such a table.
-    """
+    """Add the absent columns as nulls if the table has column mapping: delta-rs accepts no other rows."""
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
     return with_all_columns(loaded, rows) if is_mapped else rows
 
 
 @contextmanager
 def _row_named(rows: pa.Table) -> Iterator[None]:
-    """Add the row in words to an error about one of the rows."""
     try:
         yield
     except ColumnsDiffer as error:
@@ -97,7 +90,7 @@ def _row_named(rows: pa.Table) -> Iterator[None]:
 
 
 class DeltaRsOutputTables:
-    """ForeignTables and ArrowOutputs through delta-rs, without a JVM. Threads may share an object of this class."""
+    """ForeignTables and ArrowOutputs without a JVM. Threads may share an object of this class."""
 
     name = "delta-rs"
 
@@ -111,7 +104,7 @@ class DeltaRsOutputTables:
         """
         Args:
             storage_options: The settings for the ledger's own storage, which also reach output tables.
-            known_elsewhere: Returns the settings for a given bucket of S3. `storage_options` override these settings.
+            known_elsewhere: Returns the settings for a bucket of S3. `storage_options` override them.
             sync: If true, a commit on a local path survives a power cut.
         """
         self._storage_options = dict(storage_options or {}) or None
@@ -223,7 +216,6 @@ class DeltaRsOutputTables:
         raise Conflict(f"others changed the columns of {location} {TRIES} times in the meantime")
 
     def _widen(self, location: str, rows: pa.Table, asked: ColumnsAsked) -> None:
-        """Give a table the wider types that rows need. Raises OutputNotWritten, and Conflict after TRIES lost races."""
         for tried in range(TRIES):
             loaded, stored = self._output(location), self._stored(location)
             with columns_differ(location, partial(why_not_widened, loaded)):
@@ -249,10 +241,10 @@ class DeltaRsOutputTables:
         metadata: Mapping[str, Any],
         how: Mapping[str, Any],
     ) -> None:
-        """Write rows into a folder below a table, as Spark does, and publish the files in one commit.
+        """Write rows into a folder below a table, and publish the files in one commit.
 
-        On a local path, the same commit gives the table another `schema`, if `schema` is not None. If the process dies
-        before the commit, VACUUM removes the files (see `outputs.staging`).
+        On a local path, this commit also gives the table another `schema`. If the process dies before, VACUUM removes
+        the files.
         """
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
@@ -288,7 +280,6 @@ class DeltaRsOutputTables:
 
 
 def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer if a partition column has bytes, or a text that Delta reads as null."""
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
@@ -304,10 +295,7 @@ def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
 
 
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
-    """Return whether the columns need the feature timestampNtz of Delta's protocol, and the table lacks this feature.
-
-    Then delta-rs has to add the columns in a separate commit.
-    """
+    """Return whether delta-rs has to add the protocol feature timestampNtz in a commit of its own."""
     return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
         loaded.protocol().writer_features or ()
     )
@@ -316,9 +304,8 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
 def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
-    If `bounds` is None (a float is NaN or infinite), no column gets statistics. Otherwise columns of decimals with more
-    than DIGITS digits get none, except inside a struct. If `_publish_rows` publishes the files, `corrected` puts the
-    exact bounds in.
+    If `bounds` is None, no column gets statistics. Otherwise long decimals outside structs get none. `corrected` adds
+    the exact bounds to files that `_publish_rows` publishes.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -330,17 +317,14 @@ def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, An
 
 
 def _has_long_decimal(kind: pa.DataType) -> bool:
-    """Return whether a type is, or has in a struct, a decimal whose bounds delta-rs would round to floats."""
+    """Return whether a type has a decimal, also in a struct, whose bounds delta-rs would round to floats."""
     if pa.types.is_struct(kind):
         return any(_has_long_decimal(kind.field(number).type) for number in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)
 
 
 def _without_offsets(rows: pa.Table) -> pa.Table:
-    """Return the rows with each nested column copied, so that its arrays are no slices of longer arrays.
-
-    delta-rs ends the whole process (SIGABRT) for a struct inside a struct that is a slice of a longer array.
-    """
+    """Copy nested columns: delta-rs aborts the process for a struct in a struct that is a slice of a longer array."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
             chunks = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in rows.column(place).chunks]
@@ -349,11 +333,7 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
 
 
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them.
-
-    Raises ValueError for a text that is longer than its CHAR(n) or VARCHAR(n) column. Raises it also for CHAR(n) or
-    VARCHAR(n) inside a nested type.
-    """
+    """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them."""
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)
         if kind is None or field.name not in rows.column_names:

@@ -26,7 +26,6 @@ class SparkOutputTables:
 
     @property
     def session(self) -> SparkSession:
-        """The user's session."""
         return self._engine.session
 
     def output_log(self, location: str, application: str) -> OutputLog:
@@ -41,9 +40,9 @@ class SparkOutputTables:
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        # Spark's writer of DataFrames commits a version of a transaction id if it is above the committed version. So a
-        # fence by that writer could follow a committed write. Delta's transaction, begun here, finds any version of the
-        # id in its snapshot. It conflicts with any version of the id that is committed after the snapshot.
+        # Spark's DataFrame writer commits each greater version of a transaction id, so its fence could follow a
+        # committed write. Delta's own transaction finds any version of the id in its snapshot, and conflicts with any
+        # later one.
         from ledger.delta_log.spark_commits import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
@@ -62,6 +61,6 @@ class SparkOutputTables:
 
 
 def _require_there(location: str, state: Any) -> None:
-    """Raise OutputUnreadable if there is no table at the location. A snapshot without a table has a version below 0."""
+    """Raise OutputUnreadable if there is no table: its snapshot has a version below 0."""
     if state.version() < 0:
         raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)

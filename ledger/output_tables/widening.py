@@ -1,8 +1,7 @@
 """Wider columns of an output table: delta-rs writes the table's rows anew, and one commit replaces the files.
 
 Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
-not hold exactly is an error. The commit directly follows the version that was read. If another commit comes after that
-version, the widening fails with Conflict.
+not hold exactly is an error.
 """
 
 from __future__ import annotations
@@ -27,23 +26,21 @@ from ledger.output_tables.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 
 log = logging.getLogger("ledger.output")
-#: A table with more bytes is not written anew for the rows of a write.
+#: A larger table is not written anew for the rows of a write.
 WIDENED_BYTES = 1 << 30
-#: Properties of tables whose rows must not be written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
 def widen(
     loaded: DeltaTable, columns: Columns, location: str, stored: TableStorage, options: dict[str, str] | None
 ) -> None:
-    """Write a table anew with the types of `columns`, which were found for the `loaded` version, in one commit.
+    """Write a table anew with the types of `columns`, which were found for the `loaded` version.
 
     Raises:
-        ColumnsDiffer: The table is not written anew here, or a value would change. The error says what to do.
-        Conflict: Others committed meanwhile, and may have widened the same columns, perhaps further.
+        ColumnsDiffer: The table is not written anew here, or a value would change.
+        Conflict: Others committed after that version. They may have widened the columns further.
     """
     _require_plain(loaded, columns)
-    # New columns are left out: a later commit adds them.
     names = {one["name"] for one in schema_of(loaded)["fields"]}
     schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
     files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
@@ -60,8 +57,6 @@ def widen(
 
 
 class _Rewritten:
-    """The rows of a table, with other types."""
-
     def __init__(self, loaded: DeltaTable, schema: Mapping[str, Any], retyped: Sequence[str]) -> None:
         # Spark's instants may be INT96. In nanoseconds of 64 bits some instants would change.
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -72,7 +67,6 @@ class _Rewritten:
         self._different: ColumnsDiffer | None = None
 
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
-        """Write the rows into files below the table that the table's log does not name yet. Raises ColumnsDiffer."""
         aside = RowsAside(location, options, self._demands)
         try:
             arrow_schema = fitted(self._dataset.schema.empty_table(), self._schema).schema
@@ -80,7 +74,6 @@ class _Rewritten:
                 written = aside.write(pa.RecordBatchReader.from_batches(arrow_schema, self._batches()))
             files = [corrected(one, self._bounds, self._schema) for one in written]
         except BaseException:
-            # No commit names these files.
             aside.remove()
             raise
         aside.settle()
@@ -98,7 +91,7 @@ class _Rewritten:
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Raise ColumnsDiffer for a value that would change, in place of the error that delta-rs raises then."""
+        """Raise ColumnsDiffer for a value that would change, in place of delta-rs's error."""
         try:
             yield
         except Exception:
@@ -110,7 +103,7 @@ class _Rewritten:
 
 
 def why_not_widened(loaded: DeltaTable) -> str | None:
-    """Return why this module does not write a table anew, in words that can follow "because of"; None if it may."""
+    """Return why this module does not write a table anew, in words that can follow "because of"."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]

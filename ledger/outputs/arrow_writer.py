@@ -28,8 +28,6 @@ class _WouldChange(LedgerError):
 
 
 class ArrowWriter:
-    """Writes an Arrow table, through delta-rs, without a JVM."""
-
     def __init__(
         self, outputs: OutputWrites, rows: Any, table: object, failed: str | None, asked: ColumnsAsked = NOTHING_ASKED
     ) -> None:
@@ -62,12 +60,11 @@ class ArrowWriter:
         }
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        # The rows are computed already.
         return contextlib.nullcontext()
 
     def named(self, column: str, queue: str) -> Named:
         named = named_by_array(_texts(self._rows[column]), queue)
-        # If failed rows were left out, the other rows do not have the numbers that the caller knows.
+        # Without the failed rows, the other rows do not have the numbers that the caller knows.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
@@ -114,7 +111,6 @@ class ArrowWriter:
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
-    """Return the rows. Columns of CARRIED that have only nulls, of any type, become columns of texts."""
     for name in CARRIED:
         if name in rows.column_names:
             rows = rows.set_column(rows.column_names.index(name), name, _texts(rows[name]))
@@ -122,7 +118,7 @@ def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
 
 
 def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values. If all are null and are no texts, return as many nulls of the type string."""
+    """Return the values. If all are null, return them as texts."""
     if values.null_count < len(values) or is_text(values.type):
         return values
     return pa.chunked_array([pa.nulls(len(values), pa.string())])

@@ -35,8 +35,8 @@ def failed_messages(
 ) -> pa.Table:
     """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
 
-    `reasons` has the columns message_id and reason. Of several rows about a message the first counts. A message without
-    a reason gets NO_RESULT. If `stored` is empty, no reason counts.
+    `reasons` has the columns message_id and reason; the first row about a message counts. If `stored` is empty, none
+    counts.
     """
     reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:
@@ -55,10 +55,7 @@ def failed_messages(
 
 
 class Failures:
-    """Appends to the table of failures.
-
-    Spark is used only for a table of Spark's catalog, and in a ledger that commits through Spark.
-    """
+    """Appends to the table of failures, without Spark if possible."""
 
     def __init__(self, access: Access, table: Any) -> None:
         self._access, self._table = access, table
@@ -66,9 +63,7 @@ class Failures:
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
         """Append rows about messages of a claim.
 
-        If an earlier call appended rows about exactly these messages, with the same receipt and version, append
-        nothing. A claim that is found again, by `Queue.claim` or by a retried attempt, may have a greater version. Then
-        its rows are appended again. Raises OutputNotWritten, and what `writer_of` raises.
+        A second call about the same messages, with the same receipt and version, appends nothing.
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)

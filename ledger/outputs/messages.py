@@ -1,7 +1,4 @@
-"""The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed.
-
-Messages are returned as RUNS (`store.protocol`).
-"""
+"""The messages that a write acknowledges: the whole claim, the messages that are named, or all but the failed."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ TEXT = ("string", "large_string", "string_view")
 
 
 class OutputRows(Protocol):
-    """Rows that are to be written, and the messages that their columns name."""
+    """Rows that are to be written, and the messages that their columns name (see `writers.Writer`)."""
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -40,11 +37,11 @@ class OutputRows(Protocol):
         """Return which messages a column names."""
 
     def named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names (see `writers.Writer`)."""
+        """Return which messages a column of the failed rows names."""
 
 
 class Chosen(NamedTuple):
-    """The messages of a claim that are acknowledged, and those that are not, both as RUNS."""
+    """Messages as RUNS: those that are acknowledged, and those that are not."""
 
     done: pa.Table
     failed: pa.Table
@@ -53,9 +50,8 @@ class Chosen(NamedTuple):
 def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Raises InvalidParameterValue if `messages` has a value that names no message of the claim. If `messages` is not a
-    column of the rows, the rows' columns of CARRIED are checked, too. These columns may name only acknowledged
-    messages. If `messages` is given, each column that names a message must name all of them.
+    Each value of `messages` must name a message of the claim. Unless `messages` is a column of the rows, their columns
+    of CARRIED may name only acknowledged messages, and must name all if `messages` is given.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -76,9 +72,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
 def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    Raises InvalidParameterValue if `failed` has a value that names no message of the claim. If the rows have ids or
-    handles, each message of the claim must have a row, or be named by `failed`, but not both. If the rows have neither
-    ids nor handles, `failed` may not be a DataFrame.
+    If the rows have ids or handles, each other message must have a row, and a failed message must not. Without ids and
+    handles, `failed` may not be a DataFrame.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -108,7 +103,6 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
 
 
 def id_column(rows: OutputRows) -> str:
-    """Return the column that names the rows' messages. Raises InvalidParameterValue if there is none."""
     carried = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
     if carried is None:
         raise InvalidParameterValue(
@@ -118,7 +112,6 @@ def id_column(rows: OutputRows) -> str:
 
 
 def require_failed(failed: str | None, columns: Sequence[str]) -> None:
-    """Raise InvalidParameterValue if the rows do not have the column `failed`."""
     if failed is not None and failed not in columns:
         raise InvalidParameterValue(
             "failed", failed, f"The rows have no such column; they have {', '.join(columns)}", "Name one of them."
@@ -126,12 +119,10 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
 
 
 def _columns_with_messages(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
-    """Return the columns that name at least one message."""
     return [(column, named) for column, named in columns if named.messages.num_rows]
 
 
 def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
-    """Return pairs of a column of CARRIED and the messages that it names, for each such column of texts."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
@@ -161,7 +152,6 @@ def _given(queue: QueueRecord, messages: Any, field: str) -> Named:
 
 
 def _naming(columns: Sequence[str]) -> str:
-    """Return the column that names the messages in a table of messages."""
     return CARRIED[0] if CARRIED[0] in columns and HANDLE_COLUMN not in columns else HANDLE_COLUMN
 
 
@@ -190,7 +180,6 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
 
 
 def _at(named: Named) -> str:
-    """Return in words the row of the first value that names no message, else an example, else an empty text."""
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -207,7 +196,7 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(others_of_claim(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column, but not all rows: a join may have found nothing.
+    # Without `exactly`, some rows may have null in the column, but not all: a join may have found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:

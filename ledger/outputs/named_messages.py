@@ -20,7 +20,6 @@ from ledger.store.protocol import RUNS, count_messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The kinds of values in a column that names messages.
 ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
 #: The name of a column that we add to the user's: the parts of the values.
 _PARTS = "ledger_parts_of_the_handle"
@@ -34,10 +33,9 @@ class Named:
         messages: the messages as runs (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
-        others: how many values are not null, and neither an id nor a handle of the queue.
-        example: one of the `others`; None if there is none.
-        row: the number, from 0, of the first value that is null or one of the `others`. None if there is no such value,
-            or if the numbers of the rows are not known.
+        others: how many other values are neither an id nor a handle of the queue.
+        example: one of the `others`.
+        row: the number, from 0, of the first value that is null or one of the `others`, if it is known.
     """
 
     messages: pa.Table
@@ -48,7 +46,6 @@ class Named:
     row: int | None = None
 
 
-#: The length of a message id, in characters.
 LENGTH = ids.SEGMENT_LENGTH + 8
 #: For each byte, its value as a hexadecimal digit in lower case, or -1.
 _DIGIT = np.full(256, -1, dtype=np.int8)
@@ -87,7 +84,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names. Return None if the array has any other value."""
+    """Return what an array of message ids and nulls names; None if the array has any other value."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -122,22 +119,20 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
 
 
 def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
-    """Return what an array of texts names. `queue` is as in `named_by_values`."""
     return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
 
 
 def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
-    """Return texts of one length as a dictionary array. `letters` has a row of bytes for each text."""
     text = np.ascontiguousarray(letters)
     values = pa.Array.from_buffers(pa.binary(text.shape[1]), len(text), [None, pa.py_buffer(text)])
     return values.dictionary_encode()
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """Return what a string column of a DataFrame names. `queue` is as in `named_by_values`.
+    """Return what a string column of a DataFrame names.
 
-    The driver gets a bitmap for each block of 32,768 messages of a segment in which the column names a message. Ids,
-    and the handles of each receipt, have bitmaps of their own.
+    The driver gets a bitmap for each block of messages that the column names. Ids, and the handles of each receipt,
+    have bitmaps of their own.
     """
     from pyspark.sql import functions as F
 
@@ -169,7 +164,6 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
 
 
 def _joined(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return bitmaps as runs. A block may have several bitmaps, which are joined."""
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -182,15 +176,7 @@ def _joined(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """Compare the messages of a claim with named messages.
-
-    Returns:
-        A tuple of three:
-
-        - the messages of the claim that are named, as RUNS with the claim's lanes;
-        - the number of named messages that are not the claim's;
-        - the number of the claim's messages that are not named.
-    """
+    """Return the claim's named messages (RUNS), the number of other named messages, and that of messages not named."""
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, wanted_runs = (
@@ -213,12 +199,11 @@ def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, in
 
 
 def first_id(runs: pa.Table) -> str:
-    """Return the id of the first message of some runs."""
     return ids.message_id(runs["segment"][0].as_py(), runs["first_seq"][0].as_py())
 
 
 def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
-    """Return the messages of a claim that are not in `runs_left_out`, with the columns of `claimed`."""
+    """Return the messages of a claim that are not in `runs_left_out`."""
     names = claimed["segment"].unique().to_pylist()
     runs_left_out = runs_left_out.filter(pa.compute.is_in(runs_left_out["segment"], pa.array(names, pa.string())))
     taken, claimed_runs = (
@@ -238,7 +223,7 @@ def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
 
 
 def _placed(runs: pa.Table, names: list[str]) -> Runs:
-    """Return an Arrow table of runs as `Runs`, in the order of the table. Each run's code is its row number."""
+    """Return runs in the order of the table. Each run's code is its row number."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 

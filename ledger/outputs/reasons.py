@@ -31,7 +31,6 @@ def give_back_each(
     Args:
         queue: the queue's id.
         runs: messages of the claim.
-        timeout: the seconds for which the messages are hidden; 0 does not hide them.
         reasons: a column of message ids or receipt handles, and a column of reasons. Of several rows with the same id
             or handle, the first counts.
         without: the reason of messages that get none from `reasons`.
@@ -55,11 +54,7 @@ def give_back_each(
 def _by_reason(
     queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
-    """Yield pairs of a reason and its messages: first the most frequent reasons, each by itself.
-
-    Messages with other reasons follow as one pair, with the reason FURTHER. Messages without a reason come last, with
-    `without`.
-    """
+    """Yield pairs of a reason and its messages: the most frequent reasons, then FURTHER, then `without`."""
     remaining = runs
     if reasons is not None and reasons.num_rows and remaining.num_rows:
         first = _first_of_each(reasons)
@@ -76,14 +71,12 @@ def _by_reason(
 
 
 def _first_of_each(reasons: pa.Table) -> pa.Table:
-    """Return the first row of each text in the column that names messages. Rows with null there are left out."""
     named = reasons.filter(pc.is_valid(reasons.column(0)))
     codes = named.column(0).combine_chunks().cast(pa.large_string()).dictionary_encode().indices.to_numpy()
     return named.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 
 
 def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
-    """Return those of the messages `runs` that the values `named` name, and the others."""
     if not len(named):
         return runs.slice(0, 0), runs
     named_runs = compare_with_claim(runs, named_by_array(named, queue).messages)[0]

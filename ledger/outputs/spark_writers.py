@@ -1,7 +1,4 @@
-"""The two writers of DataFrames (see `writers.Writer`).
-
-One stages and publishes the rows. The other lets Spark commit them.
-"""
+"""The two writers of DataFrames (see `writers.Writer`): one stages the rows, the other lets Spark commit them."""
 
 from __future__ import annotations
 
@@ -54,14 +51,11 @@ WHY_SPARK_DOES_NOT_WIDEN = "its commits, which Spark has to make"
 
 
 class _DataFrameWriter:
-    """The common part of both writers of a DataFrame."""
-
     def __init__(
         self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None, columns: Columns
     ) -> None:
         self._outputs, self._rows, self._table, self._spark = outputs, rows, table, rows.sparkSession
         self._failed, self._exceptions = failed, rows
-        #: The columns of the table once the rows are in it.
         self._after = columns
 
     @property
@@ -70,7 +64,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parted(self) -> Iterator[None]:
-        """Compute the rows once for the block, and take out the failed rows, if there is a column of failures."""
+        """Compute the rows once for the block, and take out the failed rows."""
         if self._failed is None:
             yield
             return
@@ -89,7 +83,6 @@ class _DataFrameWriter:
             raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
-        # The driver fetches these two columns of the failed rows, which should be few.
         if not isinstance(self._exceptions, pa.Table):
             names = [quoted(name) for name in (column, self._failed) if name is not None]
             self._exceptions = self._exceptions.select(names).toArrow()
@@ -117,12 +110,12 @@ class _DataFrameWriter:
                 table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
                 # A column that the rows lack becomes null in the table.
                 return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
-        # For an exception in Python's workers, Spark's first line only says that there was one.
+        # Spark's first line only says that a Python worker raised something.
         return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
 class StagedWriter(_DataFrameWriter):
-    """Lets Spark write the rows into a folder below the table, and delta-rs publish the files of that folder."""
+    """Lets Spark write the rows into a folder below the table, and delta-rs publish its files."""
 
     def __init__(
         self,
@@ -138,12 +131,12 @@ class StagedWriter(_DataFrameWriter):
     ) -> None:
         super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
-        #: The table's demands on the rows, once the table has the rows' columns.
+        #: The table's demands, once it has the rows' columns.
         self._demands = (
             replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
         )
         self._staged: StagedRows
-        #: Whether the rows are in the table; None while that is not known.
+        #: Whether the rows are in the table; None: not known.
         self._written: bool | None = False
 
     @contextlib.contextmanager
@@ -204,7 +197,7 @@ class StagedWriter(_DataFrameWriter):
         if self._staged.is_too_old(self._clock()):
             raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
         self._written = None
-        # On a local path the commit locks the table, but only briefly: the rows are written already.
+        # On a local path the commit locks the table, but only briefly.
         with table_lock(location).exclusive():
             transaction = application, output_doubts.WRITTEN
             self._publishing.publish(location, self._target, self._staged.files, transaction, metadata)
@@ -216,8 +209,6 @@ class StagedWriter(_DataFrameWriter):
 
 
 class SparkWriter(_DataFrameWriter):
-    """Lets Spark append the rows to the table."""
-
     def __init__(
         self,
         outputs: OutputWrites,
@@ -233,7 +224,6 @@ class SparkWriter(_DataFrameWriter):
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
         with contextlib.ExitStack() as until_written:
-            # If there is a column of failures, `_parted` computes the rows.
             self._rows = self._rows if self._failed else self._evaluate_once(until_written)
             with self._parted():
                 yield
@@ -248,15 +238,12 @@ class SparkWriter(_DataFrameWriter):
             self._require_writable_values(rows)
         made = empty_writer(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
-        # If the catalog did not have the table, its place is known only now.
+        # A new table of the catalog has its place only now.
         self._outputs.require_allowed(made.text)
         return made
 
     def _require_writable_values(self, rows: DataFrame) -> None:
-        """Raise OutputNotWritten if a value is refused, or if Spark cannot compute the rows.
-
-        Spark reads all rows for this. Call it before a table is made, so that no table is made for such rows.
-        """
+        """Compute all rows, so that no table is made for rows with a refused value."""
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
@@ -272,7 +259,7 @@ class SparkWriter(_DataFrameWriter):
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         if self._after.added:
             writer.option("mergeSchema", True)
-        # Delta silently skips the write if WRITTEN or FENCED of this transaction is committed already.
+        # Delta silently skips the write if WRITTEN or FENCED is committed already.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
         with table_lock(location).exclusive(), stored_in_microseconds(rows):
             writer.save(for_spark(location))

@@ -1,10 +1,8 @@
 """The staged rows of an output: Spark writes them into a folder below the table, and one commit publishes them.
 
-`rules.publishable` says which tables accept such files.
-
-Published files stay in their folder, and belong to the table like any other file. If a writer died, VACUUM removes the
-writer's files, usually when they are 7 days old. So a writer that began more than two days ago does not publish.
-(VACUUM skips folders whose names begin with _. So the name of this folder begins otherwise.)
+Published files stay in their folder. VACUUM removes the files of a writer that died, usually when they are 7 days old.
+So a writer that began more than two days ago does not publish. VACUUM skips folders whose names begin with _, so this
+folder's name does not.
 """
 
 from __future__ import annotations
@@ -33,16 +31,15 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: If there are at most this many rows, the driver itself reads the column that names messages. A column of ids takes
-#: some 40 bytes of memory a row.
+#: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory an id.
 MOST_BY_DRIVER = 8_000_000
-#: Writers that died leave logs in their folders, which no VACUUM removes. Of the folders that are older than two days,
-#: this many of the newest are searched for such a log.
+#: Writers that died leave logs, which no VACUUM removes. This many of the newest folders older than two days are
+#: searched.
 TIDIED_WRITES = 20
 
 
 class StagedRows:
-    """The rows of one write, in a folder of their own below the table. The table need not exist yet.
+    """The rows of one write, in a folder below the table. The table need not exist yet.
 
     `settle`, `remove` and `tidy` ignore errors of the storage: files that stay do no harm.
     """
@@ -60,8 +57,8 @@ class StagedRows:
     def write(self, rows: DataFrame, demands: Demands, metadata: Mapping[str, Any]) -> None:
         """Compute the rows once, and write them into the folder as files that meet the demands.
 
-        The commit in the folder's own log has the `metadata`. Raises what Spark raises. Raises StorageFailed if this
-        process does not see the files, or if Spark changed the folder's columns or protocol.
+        Raises StorageFailed if this process does not see the files, or if Spark changed the folder's columns or
+        protocol.
         """
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
@@ -80,12 +77,11 @@ class StagedRows:
 
     @property
     def count(self) -> int | None:
-        """How many rows were written; None if Spark did not count them."""
         counts = [json.loads(file.statistics).get("numRecords") for file in self.files]
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names, without computing the rows again."""
+        """Return which messages a column of the written rows names."""
         named = self._by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(for_spark(self._place))
@@ -105,25 +101,24 @@ class StagedRows:
         return None if values is None or not _is_text(values.type) else named_by_ids(values)
 
     def is_too_old(self, now: int) -> bool:
-        """Return whether the write began more than two days ago: a VACUUM may soon remove its files."""
+        """Return whether a VACUUM may soon remove the files."""
         return staging.is_abandoned(self._name, now)
 
     def settle(self) -> None:
-        """Remove the log of the folder, which has no use after publishing."""
         with contextlib.suppress(StorageFailed):
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Remove the folder, and those folders above it that this write made, if they are empty.
+        """Remove the folder, and empty folders above it that this write made.
 
-        Called only if it is certain that the rows will never be published.
+        Call it only if nobody publishes the rows.
         """
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
             remove_empty(self._made)
 
     def tidy(self) -> None:
-        """Remove the logs that writers left behind (see TIDIED_WRITES)."""
+        """Remove the logs that dead writers left."""
         with contextlib.suppress(StorageFailed):
             old = [name for name in self._writes.names() if staging.is_abandoned(name, self._now)]
             for name in old[-TIDIED_WRITES:]:

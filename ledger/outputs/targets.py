@@ -1,4 +1,4 @@
-"""The output table that a user names: its place, its making by Spark, and errors about its columns."""
+"""The output table that a user names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 
 #: Parts of errors of Spark and delta-rs about a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
-#: Parts of Spark's errors about a place without a Delta table.
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
-#: One part of a name in a catalog: a word, or any text in backticks.
 _PARTS = re.compile(r"\w+|`[^`]+`")
 
 if TYPE_CHECKING:
@@ -40,12 +38,11 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Return the place of the table; None if the catalog has no such table yet.
 
-    A path object is a path. A text with a / or a colon is a path or a URI. Any other text must be the name of a table
-    in Spark's catalog.
+    A path object is a path. A text with a / or a colon is a path or a URI. Any other text is the name of a table in
+    Spark's catalog.
 
     Raises:
-        InvalidParameterValue: for a value of no such form, an unknown scheme, a view, a file, a table that is not
-            Delta, and a folder with other files.
+        InvalidParameterValue: for a value of no such form, an unknown scheme, and something that is no Delta table.
         SparkIsNeeded: if `spark` is None, for a name, and for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
@@ -71,7 +68,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
 
 
 def place_of_new(table: str, spark: SparkSession) -> Location | None:
-    """Return where Spark would make a table that the catalog does not have; None if the place cannot be found out."""
+    """Return where Spark would make a new table of this name; None if that is unknown."""
     *schema, name = _PARTS.findall(table)
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
@@ -85,15 +82,15 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 def empty_writer(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
-    """Make an empty table with the columns of `rows` if there is none. Return the table's place.
+    """Make an empty table with the columns of `rows` if there is none. Return its place.
 
-    The table must exist before the write, because the write's transaction id has the table's id in it. An existing
-    table gets the `properties`, too: Spark's writer cannot set them, so another statement does.
+    The write's transaction id has the table's id in it, so the table must exist first. An existing table gets the
+    `properties`, too.
     """
     from ledger.delta_log.spark_commits import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
-    # Two writers may find no table at the same time. The one that does not make it gets a conflict.
+    # Two writers may find no table at the same time. One of them gets a conflict.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
@@ -112,7 +109,7 @@ def empty_writer(
 
 
 def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], Mapping[str, str]] | None:
-    """Return the columns of a Delta table as its log writes them, and its properties; None if there is no table."""
+    """Return a Delta table's columns, as its log writes them, and its properties; None if there is no table."""
     table = f"delta.`{for_spark(location)}`"
     try:
         (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").select("properties").collect()
@@ -124,13 +121,12 @@ def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], 
 
 
 def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
-    """Return the columns by which a Delta table is partitioned, read by Spark."""
     (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(location)}`").select("partitionColumns").collect()
     return tuple(detail.partitionColumns)
 
 
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
-    """Raise OutputNotWritten for a table that forgets transactions after a time (its property `alterations.FORGETS`).
+    """Raise OutputNotWritten for a table that forgets transactions.
 
     Such a table could later deny a write whose rows are in. Then the rows would be written once more.
     """
@@ -142,7 +138,7 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
 
 @contextlib.contextmanager
 def not_written(table: object) -> Iterator[None]:
-    """Turn errors before a write into OutputNotWritten. Of the ledger's own errors only OutputUnreadable is turned."""
+    """Turn errors before a write into OutputNotWritten, but of the ledger's own errors only OutputUnreadable."""
     try:
         yield
     except OutputUnreadable as error:
@@ -154,18 +150,14 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return OutputNotWritten about a table for a failure that is OutputNotWritten; None for other failures."""
-    # The error is a new one: the failure becomes its cause.
+    """Return a new OutputNotWritten for a failure that is one: the failure becomes its cause."""
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )
 
 
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
-    """Return in words how rows do not fit a table; empty if they fit. `rows` and `table` have types by column name.
-
-    With `needs_all`, rows that lack a column of the table do not fit.
-    """
+    """Return in words how rows do not fit a table; empty if they fit. `needs_all`: an absent column does not fit."""
     table_columns = {name.lower(): kind for name, kind in table.items()}
     problems = [
         f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in table_columns
@@ -179,12 +171,11 @@ def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, need
 
 
 def is_about_columns(failure: Exception) -> bool:
-    """Return whether a write failed because of the table's columns, as far as the error of Spark or delta-rs says."""
     return any(part in f"{type(failure).__name__}: {failure}" for part in OTHER_COLUMNS)
 
 
 def _plain(kind: str) -> str:
-    """Return the type's name without `large_` and `_view`: to Delta these variants are one type."""
+    """Drop `large_` and `_view`: to Delta these variants are one type."""
     return kind.removeprefix("large_").removesuffix("_view")
 
 
@@ -218,18 +209,14 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
 
 
 def _one_of(place: Location) -> Location:
-    """Return a place under the name by which the ledger compares places."""
     return recorded(for_delta_rs(place.text))
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:
-    """Raise InvalidParameterValue for a file, an unreadable folder, and a folder that is no Delta table and not empty.
-
-    Entries whose names begin with . or _ do not count, and neither does the folder of staged rows (FOLDER).
-    """
+    """Refuse a file, an unreadable folder, and a folder with visible files that is no Delta table."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
-        # A write that stages rows for a new table makes the folder FOLDER here, before there is a table.
+        # FOLDER is not counted: a write that stages rows for a new table makes it before there is a table.
         names = [] if is_delta else [entry.name for entry in folder.iterdir()]
         others = [name for name in names if name[0] not in "._" and name != FOLDER]
     except FileNotFoundError:

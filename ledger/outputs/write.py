@@ -1,6 +1,6 @@
 """The write of a claim's rows to an output table, and the acknowledgement of its messages.
 
-Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS (`store.protocol`).
+Rows and acknowledgement take effect as one (see `rules.output_doubts`). Messages are given as RUNS.
 """
 
 from __future__ import annotations
@@ -32,29 +32,20 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The changes to a claim's messages by one write.
-
-    The messages `done` (RUNS) are acknowledged with the rows. `beside` has actions on other messages of the claim, in
-    the same commit. The actions have a commit of their own only if no message is done, or if an earlier call wrote the
-    rows.
-    """
+    """The messages (RUNS) that a write acknowledges with its rows, and its actions on other messages of the claim."""
 
     done: pa.Table
     beside: Sequence[Action] = ()
 
 
 Answer = TypeVar("Answer")
-#: How many times in all a write is tried if it loses races with other writers of its table.
 RACES = 3
 
 
 def retry_lost_races(
     write: Callable[[], Answer], on_lost_race: Callable[[OutputNotWritten], None] = lambda error: None
 ) -> Answer:
-    """Return what `write` returns, or raise what it raises. After a lost race, call `on_lost_race` and try again.
-
-    `write` is called at most RACES times.
-    """
+    """Call `write` again after a lost race, at most RACES times in all."""
     for _ in range(RACES - 1):
         try:
             return write()
@@ -66,11 +57,9 @@ def retry_lost_races(
 
 
 class WrittenOutput(NamedTuple):
-    """The result of a write.
+    """How many messages were acknowledged with rows, and how many others were changed.
 
-    `done` is the number of messages that are acknowledged with rows. `changed` is the number of other messages of the
-    claim that were changed. If `earlier` is true, an earlier call under the same receipt wrote the rows for the `done`
-    messages. Then this call's rows are not in the table.
+    If an `earlier` call under the same receipt wrote the rows, this call's rows are not in the table.
     """
 
     done: int
@@ -81,11 +70,7 @@ class WrittenOutput(NamedTuple):
 def decided_by(
     grant: Grant, messages: Any, failed: Any, timeout: int
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
-    """Return the function that decides what becomes of the messages, by the arguments of Claim.write.
-
-    `write_output` calls it after the rows are computed. Raises InvalidParameterValue if both `messages` and `failed`
-    are given, or a timeout without `failed`.
-    """
+    """Return the function that decides what becomes of the messages, by the arguments of Claim.write."""
     if messages is not None and failed is not None:
         raise InvalidParameterValue(
             "failed", "and messages", "One names what is acknowledged, the other what is not", "Give one of them."
@@ -122,16 +107,15 @@ def write_output(
 
     Args:
         grant: the claim, or a part of it.
-        rows: the rows, a DataFrame or an Arrow table.
-        decide: is called after the rows are computed, and returns what becomes of the messages.
-        open_ending: takes the messages (RUNS) that are acknowledged or released, and returns the context for that.
+        decide: is called after the rows are computed.
+        open_ending: takes the messages that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
     """
     record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
-            # Check after the rows are computed. If a file of messages was missing then, it is still missing.
+            # A file of messages that was missing while the rows were computed is still missing now.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         if done.num_rows:
@@ -151,10 +135,7 @@ def _written(
     done: pa.Table,
     beside: Sequence[Action],
 ) -> tuple[int, bool]:
-    """Write the rows if a message is done.
-
-    Return how many other messages were changed, and whether an earlier call wrote the rows for `done`.
-    """
+    """Return how many messages `beside` changed, and whether an earlier call wrote the rows for `done`."""
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -166,10 +147,9 @@ def _written(
         if changed is not None:
             return changed, False
     else:
-        # No row is committed. Make the table all the same, for its readers, if the rows allow it.
+        # Make the table all the same, for its readers, if the rows allow it.
         with contextlib.suppress(OutputNotWritten):
             writer.make(lambda: None)
-    # No message is done, or an earlier call has written the rows for `done`.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
     changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
@@ -187,10 +167,7 @@ def _write(
     clock: Clock,
     beside: Sequence[Action],
 ) -> int | None:
-    """Write the rows and acknowledge `runs`. Return how many messages the actions `beside` changed.
-
-    If an earlier call wrote rows for all of `runs`, only record that these messages are deleted, and return None.
-    """
+    """Return how many messages `beside` changed, or None if an earlier call wrote the rows for all of `runs`."""
     identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
         return None
@@ -199,7 +176,7 @@ def _write(
     failure = _failure(writer, location, identifier, metadata)
     outputs.step("written")
     if failure is not None:
-        # Ask the table: a write that raised an error may have committed all the same.
+        # A write that raised an error may have committed all the same.
         try:
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.written_or_fenced(location, identifier)
@@ -226,9 +203,9 @@ class _OutcomeUnknown(Exception):
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write the rows. Return None if the rows are certain to be in the table, else an error.
+    """Write the rows. Return None if the rows are certain to be in the table.
 
-    The error is what the write raised, or _OutcomeUnknown. After either error, the rows may be in the table.
+    After a returned error, too, the rows may be in the table.
     """
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):

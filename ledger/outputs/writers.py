@@ -1,7 +1,7 @@
 """The choice among three writers of rows to an output table.
 
-Spark stages a DataFrame, and delta-rs publishes it. If delta-rs cannot or may not publish to the table, Spark alone
-writes the rows. delta-rs alone writes an Arrow table.
+Spark stages a DataFrame, and delta-rs publishes it. Where delta-rs cannot or may not publish, Spark alone writes the
+rows. delta-rs alone writes an Arrow table.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     from ledger.output_tables.protocol import OutputPublishing
 
-#: Settings of a session. With AUTO_MERGE_SETTING, a write by Spark may change the table's columns. Settings with the
-#: prefix TABLE_DEFAULTS_PREFIX give properties to new tables.
+#: A session's settings. The first lets a write by Spark change the table's columns; the others give new tables
+#: properties.
 AUTO_MERGE_SETTING = "spark.databricks.delta.schema.autoMerge.enabled"
 TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 
@@ -71,13 +71,12 @@ TABLE_DEFAULTS_PREFIX = "spark.databricks.delta.properties.defaults."
 class Writer(Protocol):
     """Writes rows to one table.
 
-    *Failed rows* are rows with a value in the column of failures, if there is such a column. Failed rows are not
-    written.
+    *Failed rows* have a value in the column of failures, if there is one. Failed rows are not written.
     """
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the rows and their types."""
+        """The types of the rows' columns, by name."""
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         """Compute the rows once for the block: the rows that `named` reads are the rows that `write` writes."""
@@ -89,14 +88,13 @@ class Writer(Protocol):
         """Return which messages a column of the failed rows names."""
 
     def failed(self, column: str) -> pa.Table:
-        """Return a table of the failed rows: this column, and the column of failures."""
+        """Return this column and the column of failures, for the failed rows."""
 
     def make(self, before_changing: Callable[[], None]) -> Location:
-        """Return the place of the table. Make an empty table if there is none.
+        """Return the place of the table. Make an empty table if there is none. Raises OutputNotWritten.
 
-        Some writers also change the table's columns here, and others in `write`. `before_changing` is called before
-        this method makes or changes the table (by SparkWriter always). If `before_changing` raises an error of the
-        ledger, that error is raised and the table stays unchanged. Raises OutputNotWritten.
+        Some writers also change the table's columns here, and others in `write`. Before this method makes or changes
+        the table, it calls `before_changing`, and raises its LedgerErrors. SparkWriter calls it in any case.
         """
 
     def table_id(self, location: str) -> str:
@@ -105,26 +103,21 @@ class Writer(Protocol):
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
-        Earlier commits may change the table's columns. Returns True if the rows are certain to be in the table, and
-        False if only the table can show that.
+        Earlier commits may change the table's columns. Returns False if only the table can show whether the rows are
+        in.
         """
 
     def ended(self, *, written: bool) -> None:
-        """Note whether the rows are in the table, once that is known."""
+        """Note whether the rows are in the table."""
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        """Return the error that says why the rows were not written.
-
-        The error names a value that is refused, or columns that differ from the table's. Otherwise it has the reason of
-        `failure`.
-        """
+        """Return the error that says why the rows were not written: a refused value, other columns, or `failure`."""
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
-    """Return what the argument `schema` of Claim.write asks of the table's columns.
+    """Return what the argument `schema` of Claim.write (None, "widen", or an Arrow schema) asks of the table's columns.
 
-    The argument is None, "widen", or an Arrow schema. Raises InvalidParameterValue for any other value, and for a
-    schema with types that Delta does not have, or that hold only nulls.
+    Raises InvalidParameterValue for any other value, and for types that Delta does not have, or that hold only nulls.
     """
     if schema is None:
         return NOTHING_ASKED
@@ -156,8 +149,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
 def require_declared(access: Access, table: object, schema: Any) -> None:
     """Raise InvalidParameterValue for an Arrow `schema` that gives a column another type than the existing table has.
 
-    Raise it also for a `schema` that `columns_asked` refuses. The write raises all other errors. Tables of Spark's
-    catalog, and tables that delta-rs cannot read, are checked only by the write.
+    Tables of Spark's catalog, and tables that delta-rs cannot read, are checked only by the write.
     """
     asked = columns_asked(schema)
     if asked.declared is None:
@@ -178,12 +170,10 @@ def writer_of(
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
 
-    Makes no table. `Writer.make` compares Arrow rows with the table's columns.
-
     Raises:
         InvalidParameterValue, SparkIsNeeded: for rows or a table that cannot be written.
-        OutputNotWritten: for a DataFrame that does not fit the table's columns. Also for a table that forgets
-            transactions, if delta-rs reads the table here (otherwise `make` raises the error).
+        OutputNotWritten: for a DataFrame that does not fit the table. Also for a table that forgets transactions, if
+            delta-rs reads it here.
         UnsafeStorage: if one commit to the table could overwrite another.
         StorageFailed: if the storage cannot be reached.
     """
@@ -196,7 +186,7 @@ def writer_of(
     written = schema_of(rows if failed is None else rows.drop(failed))
     place = place_of(table, spark)
     if place is None:
-        # The catalog does not have the table yet. The place is certain only after Spark has made the table.
+        # The place is certain only after Spark has made the table.
         planned = place_of_new(str(table), spark)
         if planned is not None:
             outputs.require_allowed(planned.text)
@@ -220,11 +210,9 @@ def writer_of(
 def _to_publish(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
-    """Return the target, the columns of the table once the rows are in, and an empty text.
+    """Return the target, the table's columns once the rows are in, and "".
 
-    If only Spark may commit to the table, return None, columns that the caller must not use, and the reason in words.
-    The target has the demands (see `rules.publishable`) of the table, or of the table that will be made. Raises
-    ColumnsDiffer. Raises OutputNotWritten for a table that forgets transactions.
+    If only Spark may commit, return None, columns not to be used, and the reason in words.
     """
     unchanged = Columns(rows)
     if _evolves(spark):
@@ -254,7 +242,6 @@ def _to_publish(
 
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
-    """Return the columns that a table has once Spark has committed the rows. Raises OutputNotWritten."""
     with not_written(location), columns_differ(location, lambda: WHY_SPARK_DOES_NOT_WIDEN):
         current = table_of_spark(spark, location)
         if current is None:
@@ -277,20 +264,14 @@ def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: Columns
 
 
 def _added(columns: Columns) -> Mapping[str, Any]:
-    """Return a schema of the columns that are added to a table, only for a check of their names.
-
-    The name of a field inside a column is the last part of its path, and its type is string.
-    """
+    """Return a schema of the added columns, only for a check of their names."""
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
     return {"fields": [{"name": name, "type": whole.get(name, "string")} for name in names]}
 
 
 def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
-    """Raise ColumnsDiffer for a column name that Spark refuses if the table has no column mapping.
-
-    `mapping` is the table's mode of column mapping (None: no mode is set).
-    """
+    """Refuse a column name that Spark refuses without column mapping. `mapping` is the table's mode, if any."""
     odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
@@ -304,7 +285,6 @@ def _evolves(spark: SparkSession) -> bool:
 
 
 def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
-    """Return the rows. Columns of CARRIED with the type void (nulls alone) become columns of strings."""
     for name, kind in rows.dtypes:
         if name in CARRIED and kind == "void":
             rows = rows.withColumn(name, rows[name].cast("string"))

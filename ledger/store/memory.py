@@ -1,7 +1,6 @@
-"""The store in memory: the executable specification of the rules.
+"""The store in memory: the executable specification of the rules, and the tests' oracle.
 
-The tests use this store as their oracle. The store applies the rules message by message, and shares only the rules and
-the protocol with the Delta store.
+It applies the rules message by message, and shares only the rules and the protocol with the Delta store.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ Place = tuple[str, int]
 class MemoryMessage:
     """A message and its record.
 
-    `home` is the id of the queue that the message was sent to. `lane` is the message's lane in that queue and in every
-    queue that it is moved to.
+    `home` is the id of the queue that the message was sent to. A move keeps `home` and `lane`.
     """
 
     home: str
@@ -172,10 +170,7 @@ def decide_actions(
     receipts: Receipts,
     now: int,
 ) -> tuple[dict[Place, Record], list[pa.Table]]:
-    """Return the changed records, and the answer to each action.
-
-    If two actions would record different things about a message, neither changes it.
-    """
+    """See `Store.apply`. Return the changed records, and the answers."""
     proposals: dict[Place, set[Record]] = {}
     decisions = []
     for action in actions:
@@ -195,7 +190,6 @@ def decide_actions(
 
 
 def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradicted: set[Place]) -> pa.Table:
-    """Return the answer to one action from its decisions: (lane, place, outcome, whether it changes the message)."""
     rows = []
     for lane, (segment, seq), outcome, changes in decided:
         if changes and (segment, seq) in contradicted:
@@ -205,8 +199,6 @@ def _outcome_runs(decided: Sequence[tuple[int, Place, Outcome, bool]], contradic
 
 
 class MemoryReceives(MemoryQueues):
-    """The receives and the moves of a MemoryStore."""
-
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         with self._lock:
             now = clock()
@@ -215,8 +207,7 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # Look up the messages of the attempts before any grant: a message that is granted now is of no earlier
-            # receive.
+            # A message that is granted below is of no earlier receive.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._receivable(queue, stored, states, now)
             remaining: list[Place] | None = None
@@ -249,7 +240,6 @@ class MemoryReceives(MemoryQueues):
     def _receivable(
         queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
-        """Return the places that a receive may take, in the order in which it takes them."""
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
         return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
@@ -257,7 +247,6 @@ class MemoryReceives(MemoryQueues):
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
-        """Move the messages of `places` that were received too often. Return the other places."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:
@@ -365,11 +354,7 @@ class MemoryReceives(MemoryQueues):
 
 
 def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
-    """Return the places in the order in which their messages arrived.
-
-    Within one instant the order of the sends decides. A moved message arrived when it was moved, if the move restarted
-    its retention.
-    """
+    """Return the places by arrival, within one instant by send."""
     return sorted(stored, key=lambda place: _order(stored[place]))
 
 
@@ -388,7 +373,6 @@ def order_of_found_claim(
 
 
 def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
-    """Return the places that an earlier receive under this attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
     return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
@@ -397,7 +381,7 @@ def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id:
 def _take_for_receive(
     queue: QueueRecord, stored: dict[Place, MemoryMessage], remaining: list[Place], most: int | None
 ) -> tuple[list[Place], list[Place]]:
-    """Return the places that one receive takes, and the places left for the next receive of the same commit."""
+    """Return the places that one receive takes, and those left for the next one."""
     taken, remaining = (remaining, []) if most is None else (remaining[:most], remaining[most:])
     if taken and is_fifo(queue.attributes):
         group = stored[taken[-1]].entry.message_group_id
@@ -418,7 +402,7 @@ def _member(queue: QueueRecord, place: Place, message: MemoryMessage, state: Sta
     return fifo.Member(place, message.entry.group, state, since, ended)
 
 
-#: How many messages a copy reads at a time.
+#: How many messages a part of `contents` has.
 PART = 100
 
 
@@ -427,11 +411,11 @@ class MemoryStore(MemoryReceives):
 
     def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
-        #: By queue id: the instant of the last purge of all messages, and the number of its commit.
+        #: By queue id: the instant of the last full purge, and the number of its commit.
         self._purged: dict[str, tuple[int, int]] = {}
         self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[StoredSend]]] = {}
-        #: By the queue's id and the copy's name.
+        #: By queue id and copy key.
         self._copies: dict[tuple[str, str], CopyProgress] = {}
 
     def send(
@@ -481,10 +465,6 @@ class MemoryStore(MemoryReceives):
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
     ) -> dict[tuple[str, str], Place]:
-        """Return the places of messages whose repetition is a duplicate, by group and deduplication key.
-
-        These messages were sent to this queue within the deduplication interval, and after its last purge.
-        """
         _, purged = self._purged.get(queue.id, (0, 0))
         return {
             _key(queue, message.entry): place
@@ -673,5 +653,4 @@ def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:
 
 
 def _lane(queue: QueueRecord, entry: Entry) -> int:
-    """Return the lane of the message's group on a FIFO queue. For standard queues this store does not use lanes."""
     return fifo.lane(entry.group, int(queue.attributes["Lanes"])) if is_fifo(queue.attributes) else 0

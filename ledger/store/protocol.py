@@ -1,12 +1,10 @@
 """The protocol that every store implements: its verbs and their rows.
 
 A verb names messages as runs. A *run* is a row (lane, segment, first_seq, last_seq): neighbouring messages of a
-segment, both ends included. A claim of a million messages that were sent in bulk may be a single run.
+segment, both ends included.
 
-Instants are integer milliseconds UTC. Durations are seconds, unless a docstring says milliseconds. A verb takes a
-clock, and reads it at each decision, also at each retry.
-
-`OutputWrites` is the part of the protocol that writes a claim's output to a Delta table: see `rules.output_doubts`.
+Instants are integer milliseconds UTC, and durations are seconds. A verb reads its clock at each decision, also at each
+retry.
 """
 
 from __future__ import annotations
@@ -47,27 +45,25 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: See Retention. Messages that arrived up to this instant had expired when the period changed, or when upkeep noted
-    #: it (-1: nothing is noted).
+    #: Messages that arrived up to this instant count as expired, whatever the period is now (-1: nothing is noted). See
+    #: Retention.
     expired_before: int = -1
-    #: When `expired_before` was noted, by the clock of the process that made the note (-1: not known).
+    #: When `expired_before` was noted, by the noting process's clock (-1: not known).
     expiry_noted_at: int = -1
 
     @cached_property
     def not_understood(self) -> str | None:
-        """See rules.attributes.not_understood."""
         return not_understood(self.attributes)
 
     @property
     def retention(self) -> Retention:
-        """How long the queue keeps its messages."""
         return Retention(retention_period(self.attributes), self.expired_before)
 
     @property
     def noted_at(self) -> int:
-        """The latest instant at which a process noted which messages had expired (-1: nothing is noted).
+        """When `expired_before` was noted.
 
-        An earlier release did not record this instant, which was then no later than `modified_at`.
+        Earlier releases did not record it: their notes are no later than `modified_at`.
         """
         if self.expired_before < 0:
             return -1
@@ -75,14 +71,12 @@ class QueueRecord:
 
     @property
     def latest(self) -> int:
-        """The latest instant that the record names."""
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue as it should be, if a clock that was ahead of `now` by more than `skew` made or changed it.
+        """Return the queue after the repair of a clock that was ahead: no instant is later than `now`.
 
-        Later instants become `now`. If the expiry was noted too late, it is noted anew (see `Retention.put_back`).
-        Returns the queue itself if none of its instants is later than `now` by more than `skew`.
+        Returns the queue itself if none of its instants is later by more than `skew`.
         """
         if self.latest <= now + skew:
             return self
@@ -97,8 +91,7 @@ class QueueRecord:
         return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Return the queue with these attributes and tags, changed at `now`. If it has them, return the queue
-        itself."""
+        """Return the queue with these attributes and tags. Returns the queue itself if it has them."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
         made = replace(
@@ -112,7 +105,7 @@ class QueueRecord:
         return made._with_expiry_noted(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
-        """Return the queue with a note of what had expired at `at`; the queue itself if its note says the same."""
+        """Return the queue with a note of what had expired at `at`. Returns the queue itself if it has the note."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
@@ -124,16 +117,12 @@ class QueueRecord:
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
 
 
-#: Returns a queue's new attributes and tags, from the queue's present record and all queues of the ledger.
+#: Returns a queue's new attributes and tags, from its present record and all queues of the ledger.
 Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 class CopiedMessage(NamedTuple):
-    """A message to copy from another queue, and its sender.
-
-    `kept_since` is the instant from which that queue keeps the message. The message may first be received at
-    `available_at`.
-    """
+    """A message to copy from another queue, which keeps the message since `kept_since`."""
 
     entry: Entry
     kept_since: int
@@ -153,8 +142,8 @@ class ArrowOutputs(Protocol):
     ) -> pa.Table:
         """Return the rows with the columns of the output table, ready to be appended.
 
-        Inside the context of `exclusively`, make an empty table if there is none. Widen its columns if the rows and
-        `columns_asked` demand it.
+        Inside the context of `exclusively`, makes a missing table, or widens columns if the rows or `columns_asked`
+        demand it.
 
         Raises:
             OutputNotWritten: The rows do not fit. Nothing was made or changed.
@@ -169,18 +158,16 @@ class ArrowOutputs(Protocol):
         metadata: Mapping[str, Any],
         columns_asked: ColumnsAsked,
     ) -> None:
-        """Append rows under a transaction id (`application` and `version`) of which no version is committed yet.
+        """Append rows under a transaction id (`application`) that has no committed version yet.
 
-        The same commit, or one right before it, adds the columns that the table lacks. The rows are converted to the
-        columns of the version that the commit follows. Raises any error of the write.
+        The same commit, or one right before it, adds missing columns. Raises any error of the write.
         """
 
 
 class OutputWrites(Protocol):
-    """The store's part in a write of output.
+    """The store's part in a write of output (see `rules.output_doubts`).
 
-    The store records that a write begins, and later how the write ended. Until the end is recorded, only the output
-    table knows whether the rows are in. `runs` are RUNS: the messages whose rows are written.
+    `runs` are RUNS: the messages whose rows are written.
     """
 
     @property
@@ -188,18 +175,18 @@ class OutputWrites(Protocol):
         """The name of the writer."""
 
     def require_allowed(self, location: str) -> None:
-        """Raise InvalidParameterValue for a location that is a table of the ledger, lies in one, or contains one."""
+        """Raise InvalidParameterValue for a location that is, lies in, or contains a table of the ledger."""
 
     def require_safe(self, location: str, why: str) -> None:
         """Raise UnsafeStorage for a location where Spark and other writers could overwrite each other's commits.
 
-        `why` says what makes Spark commit to the location.
+        `why` is the reason why Spark commits there.
         """
 
     def publishing(self, location: str) -> Any:
-        """Return the object that publishes files at a location, or None if Spark has to commit.
+        """Return the publisher of files at a location, or None if Spark has to commit.
 
-        Raises UnsafeStorage for a store that lets one commit overwrite another.
+        Raises UnsafeStorage if one commit there could overwrite another.
         """
 
     def writes_arrow(self) -> bool:
@@ -209,16 +196,15 @@ class OutputWrites(Protocol):
         """Return True at the first call for each location, then False."""
 
     def without_spark(self) -> ArrowOutputs:
-        """Return the writer of Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames only."""
+        """Return the writer of Arrow tables. Raises InvalidParameterValue if this ledger writes DataFrames only."""
 
     def table_id(self, location: str) -> str:
         """Return the id of a table before a write to it. Raises OutputUnreadable."""
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
-        """Raise LeaseLost unless the receipt holds all of these messages, by the queue's records alone.
+        """Raise LeaseLost unless the queue's records say that the receipt holds all of these messages.
 
-        Messages for which this receipt began a write are not checked. Call this method before a table is made for the
-        rows.
+        Does not check messages for which this receipt began a write. Call it before making a table for the rows.
         """
 
     def begin(
@@ -226,13 +212,12 @@ class OutputWrites(Protocol):
     ) -> str | None:
         """Record that the messages are about to be written, and return the write's id.
 
-        If an earlier call wrote the rows of all these messages, acknowledges them and returns None. After an error the
-        caller may write nothing.
+        If an earlier call wrote the rows of all these messages, acknowledges them and returns None.
 
         Raises:
             LeaseLost: The receipt does not hold all of the messages, or an earlier call wrote the rows of some only.
             InvalidParameterValue: An earlier call wrote their rows to another table.
-            OutputUnreadable: An earlier call began to write their rows, and its table cannot be asked.
+            OutputUnreadable: The table of an earlier call cannot be asked.
         """
 
     def is_fenced(self, location: str, identifier: str) -> bool:
@@ -262,7 +247,7 @@ class OutputWrites(Protocol):
         """Raise LedgerIsReadOnly if the ledger is open read-only."""
 
     def step(self, name: str) -> None:
-        """Call the listener, if there is one, with the step that a write has reached."""
+        """Tell the listener, if there is one, which step a write has reached."""
 
 
 RUN_FIELDS = [
@@ -271,7 +256,7 @@ RUN_FIELDS = [
     pa.field("first_seq", pa.int64()),
     pa.field("last_seq", pa.int64()),
 ]
-#: The messages of a grant: their places, and fields of their records.
+#: The messages of a grant, and fields of their records.
 GRANTED_RUNS = pa.schema(
     [
         *RUN_FIELDS,
@@ -282,18 +267,16 @@ GRANTED_RUNS = pa.schema(
     ]
 )
 RUNS = pa.schema(RUN_FIELDS)
-#: The outcome of an action for each run.
 OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
 
 
 @dataclass(frozen=True)
 class Grant:
-    """The messages of one receipt: `runs` as GRANTED_RUNS, and `version`, the commit that granted them.
+    """The messages of one receipt (`runs` as GRANTED_RUNS).
 
-    If the grant was found again (see `Store.held`), `version` is the version at which it was found.
+    `version` is the commit that granted them, or the version at which the grant was found again (see `Store.held`).
 
-    `order` has a number for each message of `runs`: messages with smaller numbers come first. Only a grant of a FIFO
-    queue may have an `order`.
+    `order` has a number for each message: smaller numbers come first. Only a grant of a FIFO queue may have it.
     """
 
     receipt_id: str
@@ -305,15 +288,10 @@ class Grant:
 
     @property
     def count(self) -> int:
-        """The number of granted messages."""
         return count_messages(self.runs)
 
     def part(self, first: int, count: int) -> Grant:
-        """Return at most `count` messages in the order of the runs, beginning with number `first` (the first message is
-        0).
-
-        Only for a grant without `order`.
-        """
+        """Return up to `count` messages of a grant without `order`, from number `first` (counted from 0)."""
         lowest, highest = self.runs["first_seq"].to_numpy(), self.runs["last_seq"].to_numpy()
         ends = np.cumsum(highest - lowest + 1)
         begins = ends - (highest - lowest + 1)
@@ -334,12 +312,12 @@ class ReceiveRequest(NamedTuple):
     attempt_id: str | None = None
 
 
-#: The answer to one request of a receive: a grant, None if no message is left for it, or the error of this request.
+#: The answer to a ReceiveRequest. None: no message is left for it.
 Received = Grant | LedgerError | None
 
 
 class Postponed(str, Enum):
-    """Why messages are released and hidden: for a retry at a planned time, or because they failed too often."""
+    """Why messages are released and hidden: for a planned retry, or because they failed too often."""
 
     RETRY = "postponed"
     PARKED = "parked"
@@ -350,7 +328,7 @@ class Action:
     """A verb on the `runs` of one receipt. `timeout` is for Verb.CHANGE, and 0 releases.
 
     `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` goes into the table
-    `receipts`. With `postponed` the action releases the messages now, and hides them until the deadline.
+    `receipts`. `postponed` releases the messages, and hides them until the deadline.
     """
 
     verb: Verb
@@ -366,12 +344,11 @@ class Action:
 
     @property
     def ends(self) -> bool:
-        """Whether the action ends the hold on the messages: it deletes or releases them."""
         return self.verb is Verb.DELETE or not self.timeout or self.postponed is not None
 
     @property
     def event(self) -> str:
-        """The name of the action's event in `receipts`."""
+        """The action's event in `receipts`."""
         if self.verb is Verb.DELETE:
             return "deleted"
         if self.timeout:
@@ -380,13 +357,13 @@ class Action:
 
     @property
     def name(self) -> str:
-        """The users' name of the action, also in logs and commits: delete, extend (also if postponed) or release."""
+        """The action's name in logs and commits. A postponed action is an extend."""
         return "delete" if self.verb is Verb.DELETE else "extend" if self.timeout else "release"
 
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A stored message and its record (`state.UNTOUCHED` if nothing is recorded about the message)."""
+    """A stored message and its record."""
 
     message_id: str
     body: str
@@ -405,7 +382,7 @@ class StoredMessage:
 
     @property
     def position(self) -> Position:
-        """The message's place in the order in which its queue is copied."""
+        """Return the message's place in the order in which its queue is copied."""
         arrived = arrived_at(self.record, self.sent_at)
         return position(arrived, self.sent_at, self.sequence_number, self.segment, self.seq)
 
@@ -414,8 +391,7 @@ class StoredMessage:
 class Contents:
     """The contents of a queue at one moment, or a part of them (see `Store.contents`).
 
-    `count` is how many messages there are. `until` is when the last one arrived, in milliseconds (0 for no message).
-    `parts` are the messages in the order of their positions. A part is small enough to be held in memory.
+    `until` is when the last message arrived. `parts` are the messages by position; each part fits in memory.
     """
 
     count: int
@@ -425,7 +401,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class StateCounts:
-    """How many messages are in each state, and when the oldest message not GONE was sent (None: all are gone)."""
+    """The number of messages in each state, and when the oldest message not GONE was sent."""
 
     by_status: Mapping[Status, int]
     oldest_sent_at: int | None
@@ -450,7 +426,7 @@ class StoredSend(NamedTuple):
 class Store(Protocol):
     """The contract of a store. Unless stated otherwise, a verb is one atomic commit, or none if it changes nothing.
 
-    A receive, a lock, a redrive and a restore may also commit fences to the output tables of messages in doubt.
+    A receive, a lock, a redrive and a restore may also commit fences to output tables.
     """
 
     def create_queue(
@@ -460,8 +436,8 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
-            QueueDeletedRecently: The new queue has intervals (`rules.intervals`), and the last queue of the name was
-                deleted within the setting deletion_interval.
+            QueueDeletedRecently: The new queue has intervals (`rules.intervals`), and a queue of the name was deleted
+                within the setting deletion_interval.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -471,14 +447,14 @@ class Store(Protocol):
         """Return all queues, by name."""
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """Change attributes and tags of the queue with this id, in one commit.
+        """Change the queue's attributes and tags.
 
         Calls `change` again whenever another change committed first. Raises QueueDoesNotExist, and what `change`
         raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove the queue with this id, and its messages. Raises QueueDoesNotExist. A Delta store makes three commits.
+        """Remove the queue and its messages (on Delta tables by three commits). Raises QueueDoesNotExist.
 
         After the return no message is moved to the queue.
         """
@@ -488,38 +464,37 @@ class Store(Protocol):
     ) -> list[StoredSend]:
         """Store messages, and return the StoredSend of each, in order.
 
-        A second call with the same attempt id and entries stores nothing, and returns the same. A FIFO queue does not
-        store a message whose deduplication id it got within the last 5 minutes, and since its last purge.
+        A second call with the same attempt id and entries stores nothing, and returns the same. A FIFO queue stores no
+        duplicate of a message that it got within 5 minutes, and since its last purge.
 
         Raises:
             InvalidParameterValue: Another send was committed under the attempt id.
-            OverLimit: The queue has no room (MaximumMessages, MaximumStoredBytes). Nothing is stored.
+            OverLimit: The queue has no room for all messages. Nothing is stored.
         """
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """Grant up to `maximum` visible messages to a new receipt for each request.
+        """Grant up to `maximum` visible messages to a new receipt for each request, all in one commit.
 
-        A request whose attempt holds messages gets these again. All grants are one commit and share its version. No two
-        requests may have the same attempt id. Each message goes to one request only, whatever the timeouts.
+        A request whose attempt holds messages gets these again. No two requests may have the same attempt id. Each
+        message goes to one request only.
 
-        These errors belong to one request and are its answer: OverLimit, OutputUnreadable, and InvalidParameterValue
-        when its attempt holds more messages than `maximum`.
+        The answer to a request may be an error: OverLimit, OutputUnreadable, or InvalidParameterValue (its attempt
+        holds more messages than `maximum`).
         """
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply all actions in one commit. Return OUTCOME_RUNS for each action, which cover its runs exactly.
+        """Apply all actions. Return OUTCOME_RUNS for each action, which cover its runs exactly.
 
         If two actions would record different things about a message, neither changes it.
         """
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
-        """Release messages, and move them to the dead-letter queue in the same commit.
+        """Release messages, and move them to the dead-letter queue. Return how many moved.
 
-        Each action is a release with its own reason. The messages move as if they had been received too often. Messages
-        that the actions' receipts do not hold stay as they are. Returns how many moved. If no other queue is the
-        queue's dead-letter queue, returns None, and does nothing.
+        Each action is a release with its own reason. Messages that its receipt does not hold stay as they are. Does
+        nothing and returns None if no other queue is the queue's dead-letter queue.
         """
 
     def redrive(
@@ -532,13 +507,13 @@ class Store(Protocol):
     ) -> int:
         """Move visible messages to `target`, or to the queue that each came from. Return how many.
 
-        At most `maximum` messages move, and only those of `chosen` (RUNS) if it is given. Messages whose origin is
-        gone, or cannot take them, stay. On FIFO queues the call moves messages that a receive would take, in the
-        receive's order. Raises QueueDoesNotExist, and InvalidParameterValue if `target` cannot take the messages.
+        Moves only messages of `chosen` (RUNS), if given. Messages whose origin is gone, or cannot take them, stay. A
+        FIFO queue gives the messages that a receive would take, in the receive's order. Raises QueueDoesNotExist, and
+        InvalidParameterValue if `target` cannot take the messages.
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make messages visible that were deleted under a receipt, or are in doubt and no longer held. Return how many.
+        """Make the messages of a receipt visible that are deleted, or in doubt and no longer held. Return how many.
 
         Raises OutputUnreadable when an output table exists and cannot be asked or fenced.
         """
@@ -546,7 +521,7 @@ class Store(Protocol):
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
         """Hide a message that nobody holds. Return False when the message is in flight or deleted.
 
-        Raises MessageDoesNotExist. Raises OutputUnreadable when the message is in doubt and its output table cannot
+        Raises MessageDoesNotExist, and OutputUnreadable when the message is in doubt and its output table cannot
         answer.
         """
 
@@ -554,59 +529,52 @@ class Store(Protocol):
         """Return a message in any state. Raises MessageDoesNotExist."""
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return a Lease for each receipt and deadline under which messages are held now, sorted by both."""
+        """Return the leases of the messages that are held now, sorted by receipt and deadline."""
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return, as `leases` does, the messages that were released and are hidden until a deadline.
-
-        Nobody holds these messages.
-        """
+        """Return, as `leases` does, the messages that were released and are hidden until a deadline."""
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
         """Return the messages of `postponed` as RUNS, by the receipt under which they were released."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return the messages that a receipt still holds: not deleted, released, moved or locked. None: there are none.
+        """Return the messages that a receipt still holds, or None.
 
-        Without a clock, messages whose deadline has passed count as held, until somebody receives them again.
+        Without a clock, messages stay held after their deadline, until somebody receives them again.
         """
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
         FIFO queues return them in the order of the grant, or of `fifo.drained` if the grant was found again. Leaves out
-        messages without a row, and raises LedgerDamaged if the grant's receipt still holds one of these.
+        messages without a row, but raises LedgerDamaged if the receipt still holds one.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged if one of these messages of the grant (RUNS) is still held and has no row any more.
-
-        Call this method before acknowledging the messages.
-        """
+        """Raise LedgerDamaged if one of these messages of the grant (RUNS) is still held and has no row any more."""
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         """Delete every message stored now. Return how many.
 
-        A FIFO queue forgets all deduplication ids until now (on Delta tables by further commits). Raises
-        PurgeQueueInProgress within the setting purge_interval of the last purge, on queues with intervals
-        (`Limits.has_intervals`).
+        A FIFO queue forgets all deduplication ids (on Delta tables by further commits). On queues with intervals
+        (`Limits.has_intervals`), raises PurgeQueueInProgress within the setting purge_interval of the last purge.
 
-        With `older_than` (milliseconds) only delete messages that were sent more than this time before the call. Such a
-        purge forgets no deduplication id, raises no PurgeQueueInProgress, and begins no interval.
+        With `older_than`, delete only messages sent more than these milliseconds before the call. Such a purge keeps
+        all deduplication ids, has no interval and begins none.
         """
 
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return every message that the queue has now, held or not, except those deleted, expired or moved.
+        """Return every message that is not deleted, expired or moved, held or not.
 
-        With `after`, return only messages after this position. With `until`, return only messages that arrived no
-        later. A message that is deleted meanwhile may be missing.
+        Returns only messages after the position `after`, and only messages that arrived no later than `until`. A
+        message that is deleted meanwhile may be missing.
         """
 
     @property
     def place(self) -> str:
-        """The place of the ledger: the same for every process that opened it, and different for every other ledger."""
+        """The ledger's place: the same for every process that opened it, and no other ledger's."""
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of the copy `key` into the queue, or None if no part of it is committed."""
@@ -614,9 +582,9 @@ class Store(Protocol):
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Store the next part of a copy with the copy's progress: all `messages`, whatever their deduplication ids.
+        """Store the next part of a copy and the copy's progress, whatever the messages' deduplication ids.
 
-        Returns False, and stores nothing, unless the last stored part is the one before this part.
+        Returns False and stores nothing unless the part follows the last stored part.
         """
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
@@ -626,13 +594,13 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task in one commit if `move_task.follows` accepts it after the stored ones. Return whether it did."""
+        """Store a task if `move_task.follows` accepts it. Return whether it did."""
 
     def change_token(self) -> object:
         """Return a value that differs after each commit to messages or their records."""
 
     def require_tables(self) -> None:
-        """Check that the store's tables are there. Raises StorageFailed."""
+        """Raise StorageFailed unless the store's tables are there."""
 
     def require_ready(self, free_bytes: int) -> None:
         """Check that there is room for commits, and that clocks agree.
@@ -644,7 +612,7 @@ class Store(Protocol):
         """
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
-        """Return each altered table whose verbs fail: what was done to it, and the remedy."""
+        """Return what was done to each altered table whose verbs fail, and the remedy."""
 
     @property
     def outputs(self) -> OutputWrites:
@@ -654,7 +622,6 @@ class Store(Protocol):
 def apply_action(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
-    """Return an action's outcome for one message, and the message's record after it, by the rules."""
     fifo = is_fifo(queue.attributes)
     if action.verb is Verb.DELETE:
         return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
@@ -675,7 +642,7 @@ def apply_action(
 
 
 def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
-    """Return the leases of held (or `postponed`) messages, from records and the number of messages of each record."""
+    """Return the leases of held (or `postponed`) messages. `records` has each record's number of messages."""
     count_by_lease: Counter[tuple[str, str | None, int]] = Counter()
     for record, messages in records:
         receipt = record.receipt_id or ""
@@ -685,12 +652,10 @@ def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: boo
 
 
 def count_messages(runs: pa.Table) -> int:
-    """Return how many messages the runs hold."""
     return int(_lengths(runs).sum())
 
 
 def count_by_outcome(answer: pa.Table) -> Counter[Outcome]:
-    """Return how many messages of OUTCOME_RUNS have each outcome."""
     outcomes = answer["outcome"].combine_chunks().dictionary_encode()
     counted = np.bincount(outcomes.indices, _lengths(answer), len(outcomes.dictionary))
     return Counter({Outcome(name): int(count) for name, count in zip(outcomes.dictionary.to_pylist(), counted)})
