@@ -5,16 +5,14 @@ from __future__ import annotations
 from ledger.errors import OverLimit
 from ledger.rules.limits import Limits
 
-#: The start of the advice in the errors about bounds.
 NOTHING_SENT = "Nothing was sent. "
 
 
 def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
-    """Return how many messages a receive may get: `requested`, or fewer if the quota leaves fewer. None means all.
+    """Return how many messages a receive may get within the quota. None means all.
 
-    Raises OverLimit if the quota of a standard queue leaves none. SQS: "If you reach this limit, Amazon SQS returns the
-    OverLimit error message". If the quota of a FIFO queue leaves none, return 0: "Amazon SQS returns no error
-    messages".
+    Without room, a standard queue raises OverLimit ("If you reach this limit, Amazon SQS returns the OverLimit error
+    message"). A FIFO queue returns 0 ("Amazon SQS returns no error messages").
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -30,19 +28,15 @@ def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) 
 
 
 def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
-    """Raise OverLimit if a send of `added` messages would pass the queue's MaximumMessages.
+    """Raise OverLimit if `added` messages would pass the queue's MaximumMessages.
 
-    `stored` is how many messages the queue has, without deleted, expired and moved ones.
+    `stored` counts the queue's messages without deleted, expired and moved ones.
     """
     found = f"The queue {queue} has {stored:,} messages"
     _require_within("MaximumMessages", limits.maximum_messages, stored, added, found, "of them")
 
 
 def require_bytes(queue: str, stored: int, added: int, limits: Limits) -> None:
-    """Raise OverLimit if a send of `added` bytes would pass the queue's MaximumStoredBytes.
-
-    `stored` is how many bytes the queue's messages take, without deleted, expired and moved ones.
-    """
     found = f"The messages of the queue {queue} take {stored:,} bytes"
     _require_within("MaximumStoredBytes", limits.maximum_stored_bytes, stored, added, found, "bytes")
 
@@ -60,8 +54,8 @@ def _require_within(name: str, most: int | None, stored: int, added: int, found:
 
 
 def counted_sends(queue: str) -> str:
-    """Return the application id that counts the sends to a queue with MaximumMessages or MaximumStoredBytes.
+    """Return the application id that counts the sends to a queue with such a bound.
 
-    A send that has not seen the previous send cannot commit. So two sends at once cannot pass a bound together.
+    Of two sends at once only one can commit, so they cannot pass a bound together.
     """
     return f"quota/{queue}"

@@ -1,7 +1,4 @@
-"""ARNs: the names of queues in policies, in redrive policies and in move tasks.
-
-The account and the region in an ARN are settings of the ledger.
-"""
+"""ARNs: the names of queues in policies, in redrive policies and in move tasks."""
 
 from __future__ import annotations
 
@@ -13,25 +10,22 @@ ACCOUNT_ID, REGION = r"[0-9]{12}", r"[a-z0-9-]{1,32}"
 
 
 class Account(NamedTuple):
-    """The account and the region of queues."""
-
     account_id: str = "123456789012"
     region: str = "us-east-1"
 
     def arn(self, name: str) -> str:
-        """Return the ARN of the queue of this name."""
         return f"arn:aws:sqs:{self.region}:{self.account_id}:{name}"
 
 
 DEFAULT = Account()
-#: The account of ledgers before the settings of account and region existed. Policies from that time still name it.
+#: The account of ledgers before account and region were settings. Policies from that time still name it.
 FORMER = Account("000000000000", "ledger")
 
 
 def queue_of(arn: object) -> str | None:
-    """Return the queue's name in an ARN of SQS's form. Return a text without a colon unchanged; None for other values.
+    """Return the queue's name in an ARN of any account, or a text without a colon unchanged; None for other values.
 
-    Any account and region is accepted: stored policies outlive a change of the ledger's settings.
+    Stored policies outlive a change of the ledger's account.
     """
     if not isinstance(arn, str) or not arn:
         return None
@@ -40,11 +34,7 @@ def queue_of(arn: object) -> str | None:
 
 
 def not_ours(arn: object, account: Account) -> str | None:
-    """Return why an ARN cannot name a queue of this ledger, in SQS's words. Return None if it may name one.
-
-    A queue in another region or account is another queue, except for FORMER. Return None also for a text that is no
-    ARN.
-    """
+    """Return, in SQS's words, why an ARN cannot name a queue of this ledger."""
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (
         (account.region, account.account_id),

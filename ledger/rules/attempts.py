@@ -1,10 +1,8 @@
 """Attempt ids: a send or receive that is repeated under the same id is the same call (F3 of docs/reference/rules.md).
 
-A different send under the same id is an error. Otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped. So a send records a number, computed from its queue and content, in Delta's log under the id.
-
-A receive gets the claim that an earlier receive under the same id still holds. So two tasks that share an id share this
-claim. The sharing is an error only if the second task asks for fewer messages than the claim has.
+A different send under the same id is an error: otherwise, if two tasks shared an id, the second task's messages would
+silently be dropped. A repeated receive gets the claim that the earlier one still holds, and is an error only if it asks
+for fewer messages.
 """
 
 from __future__ import annotations
@@ -19,16 +17,14 @@ from ledger.rules.message_id import send_key
 from ledger.rules.text import storable
 
 LONGEST = 128
-#: Airflow's template for an id that differs between DAGs, runs, tasks and mapped tasks.
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
 
 class Share(NamedTuple):
-    """The number of a worker, from 0, among the processes that consume under one attempt.
+    """A worker's number, from 0, among the processes that consume under one attempt.
 
-    After a restart, the worker continues the claims of some processes from before the restart: of those whose number is
-    `number` modulo `processes`.
+    After a restart, the worker continues the claims of earlier processes whose number modulo `processes` is `number`.
     """
 
     number: int
@@ -39,7 +35,7 @@ ALONE = Share(0, 1)
 
 
 class Attempt(NamedTuple):
-    """A send under an attempt id: the id of its queue, and a number for its content."""
+    """A send under an attempt id. `content` is a number for the messages: see `content_of`."""
 
     attempt_id: str
     queue: str
@@ -49,9 +45,9 @@ class Attempt(NamedTuple):
     def transaction(self) -> tuple[str, int]:
         """The application id and version of the send's transaction in Delta's log.
 
-        The application id does not name the queue, so one attempt id cannot send to two queues. The version is the
-        number of the content. The package commits for an application only the version after the last committed one.
-        All contents have even numbers, so no other send can be committed under the id.
+        One attempt id cannot send to two queues, because the application id does not name the queue. Only the version
+        after the last committed one can be committed, and all contents are even: no other send can be committed under
+        the id.
         """
         return f"attempt/{self.attempt_id}", self.content
 
@@ -61,7 +57,7 @@ class Attempt(NamedTuple):
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
     def require_same(self, content: int) -> None:
-        """Raise InvalidParameterValue unless `content`, which was committed under the id, is this send's content."""
+        """Raise InvalidParameterValue unless `content`, which was committed under the id, is this send's."""
         if content != self.content:
             raise InvalidParameterValue(
                 "attempt_id",
@@ -72,7 +68,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_id(value: object, field: str) -> str | None:
-    """Return `value` if it can be an attempt id: 1 to 128 characters, or None. Raises InvalidParameterValue."""
+    """Return `value` if it can be an attempt id. Raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
         storable(field, value or "")
         return value
@@ -81,7 +77,7 @@ def attempt_id(value: object, field: str) -> str | None:
 
 
 def require_not_smaller(value: str | None, held: int, maximum: int | None) -> None:
-    """Raise InvalidParameterValue when the claim that an attempt holds has more messages than the request asks for."""
+    """Raise InvalidParameterValue if the claim that an attempt holds has more messages than `maximum`."""
     if maximum is not None and held > maximum:
         raise InvalidParameterValue(
             "ReceiveRequestAttemptId",
@@ -92,7 +88,6 @@ def require_not_smaller(value: str | None, held: int, maximum: int | None) -> No
 
 
 def require_different(ids: Iterable[str | None]) -> None:
-    """Raise InvalidParameterValue when two receives of one call have the same attempt id."""
     seen: set[str | None] = set()
     for attempt in ids:
         if attempt is not None and attempt in seen:
@@ -104,24 +99,18 @@ def require_different(ids: Iterable[str | None]) -> None:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return an id of at most `longest` characters: the text, or its start and the SHA-256 of the whole text."""
+    """Return the text, or if it is too long its start and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
 
 def claim_id(attempt: str, process: int | None, number: int) -> str:
-    """Return the attempt id of a worker's claim: `attempt/7`, or for one of several processes `attempt/2.7`.
-
-    Everything before the last slash is the attempt.
-    """
+    """Return the attempt id of a worker's claim: `attempt/7`, or for one of several processes `attempt/2.7`."""
     return f"{attempt}/{number}" if process is None else f"{attempt}/{process}.{number}"
 
 
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
-    """Return the process and the number of a claim, from the id that a worker gave it (see `claim_id`).
-
-    The process is None if the worker is the only process. Return None for an id that is not of this attempt.
-    """
+    """Return the process and the number in a `claim_id`, or None for an id of another attempt."""
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
     if not slash or before != attempt or not number.isdecimal() or (point and not process.isdecimal()):
@@ -130,10 +119,7 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
-    """Return a number for a list of messages, in their order, sent to a queue.
-
-    Bodies, attributes, groups and trace headers count. Delays do not: the queue's default may change before a retry.
-    """
+    """Return a number for messages in their order, without delays: the queue's default may change before a retry."""
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
         attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]
@@ -143,15 +129,12 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
 
 
 def content_of_rows(queue: str, count: int, hashes: int) -> int:
-    """Return a number for a DataFrame's messages, in any order, from their count and the sum of their hashes."""
+    """Return a number for messages in any order, from their count and the sum of their hashes."""
     return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
 
 
 def _number(digest: bytes) -> int:
-    """Return an even number from 61 bits of a digest, at least 2.
-
-    The number is the version of a transaction: see `Attempt.transaction`.
-    """
+    """Return an even number from 61 bits of a digest, at least 2: see `Attempt.transaction`."""
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 
 

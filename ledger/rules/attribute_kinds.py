@@ -9,10 +9,7 @@ from ledger.rules import limits
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An attribute that is a number from `least` to `most`.
-
-    On a queue with Limits=UNBOUNDED, `lifted` replaces `most`, unless `lifted` is None.
-    """
+    """A number from `least` to `most`. With Limits=UNBOUNDED, `lifted` replaces `most`, unless it is None."""
 
     default: int
     least: int
@@ -22,15 +19,13 @@ class WholeNumber:
 
 @dataclass(frozen=True)
 class Choice:
-    """An attribute that is one of a few words."""
-
     default: str
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Text:
-    """An attribute that is a short text, and absent until it is set. The empty text removes it."""
+    """A short text, absent until it is set. The empty text removes it."""
 
     longest: int
     default: None = None
@@ -38,16 +33,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Document:
-    """An attribute that is a JSON document, and absent until it is set. The empty text removes it."""
+    """A JSON document, absent until it is set. The empty text removes it."""
 
     default: None = None
 
 
 BOOLEAN = ("false", "true")
 FENCED = "fenced"
-#: The attributes about encryption. They are stored and answered, but the ledger encrypts nothing.
+#: The attributes about encryption are stored and answered, but the ledger encrypts nothing.
 KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
-#: SQS's attributes of all kinds of queues.
 SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
     "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
     "DelaySeconds": WholeNumber(0, 0, limits.MAXIMUM_DELAY),
@@ -65,33 +59,26 @@ SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
     KEY_PERIOD: WholeNumber(300, 60, 86_400),
     MANAGED: Choice("true", BOOLEAN),
 }
-#: Our own attributes, which SQS does not know.
 OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
-    # For how many seconds at most one receipt may hold a message, extensions included. It is also the longest
-    # visibility timeout.
+    # The longest visibility timeout, and the longest hold by one receipt, extensions included, in seconds.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # "fenced" refuses changes through a receipt that a later receive replaced, as SQS documents. "recorded" accepts
-    # these changes, and late changes, as SQS was recorded to do. On FIFO queues the attribute has no effect.
+    # "fenced" refuses changes through a replaced receipt, as SQS documents. "recorded" accepts these and late changes,
+    # as SQS was recorded to do. On FIFO queues the attribute has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes, but not through replaced receipts. A call that sets only Receipts also sets
-    # LateChange: see `attributes._set_late_change`.
+    # "accept" accepts late changes, but not through replaced receipts. See also `attributes._set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
-    # UNBOUNDED keeps SQS's semantics without most of its bounds: see `limits.Limits`.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-    # How many messages the queue may have (0: no bound), without deleted, expired and moved ones. The store refuses a
-    # send that would exceed this number.
+    # 0 is no bound. Deleted, expired and moved messages do not count.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
-    # How many bytes the queue's messages may take in data files, compressed (0: no bound). The same messages count as
-    # for MaximumMessages.
+    # Counts the same messages, compressed in data files. 0 is no bound.
     "MaximumStoredBytes": WholeNumber(0, 0, limits.MAXIMUM_STORED_BYTES),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
-#: The names of our own attributes. An answer in SQS's form leaves them out.
+#: An answer in SQS's form leaves these out.
 OURS = frozenset(OUR_ATTRIBUTES)
-#: The attributes that only FIFO queues have.
 FIFO_ATTRIBUTES: dict[str, Choice] = {
     "FifoQueue": Choice("true", ("true",)),
     "ContentBasedDeduplication": Choice("false", BOOLEAN),
@@ -100,7 +87,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
 }
 #: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `attributes.complete`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: The attributes that cannot change after a queue is made, each with its error's bound. FifoQueue's bound is recorded.
+#: Each attribute has its error's bound. FifoQueue's bound is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",

@@ -70,13 +70,8 @@ def complete(
 ) -> dict[str, str]:
     """Return all attributes of a queue as text. `given` replaces `stored`, which replaces the defaults.
 
-    Each attribute that this release knows is checked.
-
-    Raises:
-        InvalidAttributeName: An attribute is unknown, or the queue would get two types of encryption.
-        InvalidAttributeValue: A value is out of its range, fixed, not understood, or does not go with another value.
-        InvalidParameterValue: `given` is no mapping, or a text cannot be stored as UTF-8. A RedrivePolicy or
-            RedriveAllowPolicy is wrong, or names a queue of another account or region.
+    Raises InvalidAttributeName, InvalidAttributeValue, and InvalidParameterValue, which a wrong redrive policy raises,
+    too.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -92,7 +87,6 @@ def complete(
             advice = "It is given when a queue is made, and cannot be changed."
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    # A queue that is older than an attribute has the attribute's default.
     values = {**defaults, **(stored or {})}
     values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
     _set_late_change(texts, values)
@@ -134,9 +128,9 @@ def complete(
 
 
 def answered(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored attributes as a call for a queue's attributes answers them, with defaults for missing ones.
+    """Return the stored attributes as a call answers them, with defaults for missing ones.
 
-    Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key (KmsMasterKeyId).
+    Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key.
     """
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(stored) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
@@ -151,10 +145,9 @@ RESERVED_TAGS = "aws:"
 
 
 def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return `given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256.
+    """Return `given` if it can be a queue's tags. Raises InvalidParameterValue.
 
-    A new key that begins with aws: is refused. The queue keeps such a key if it has the key already (`stored`). Raises
-    InvalidParameterValue.
+    A queue keeps a reserved key that it has already (`stored`).
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
@@ -173,7 +166,6 @@ def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> d
 
 
 def tag_keys(given: Iterable[str]) -> frozenset[str]:
-    """Return the keys of tags to remove, from a list of texts. Raises InvalidParameterValue."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     keys = list(given) if several else []
     if not several or not all(isinstance(key, str) for key in keys):
@@ -182,7 +174,7 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 
 
 def not_understood(attributes: Mapping[str, str]) -> str | None:
-    """Return the name of an attribute with a value that this release does not know; None if there is none.
+    """Return the name of an attribute with a value that this release does not know, or None.
 
     Only a newer release makes such a value. Attributes whose names this release does not know do not count.
     """
@@ -199,12 +191,10 @@ def not_understood(attributes: Mapping[str, str]) -> str | None:
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:
-    """Return whether a queue with these attributes is a FIFO queue."""
     return attributes.get("FifoQueue") == "true"
 
 
 def queue_name_of(queue_id: str) -> str:
-    """Return the queue's name from its id, which is the name, a hyphen and 8 hexadecimal digits."""
     return queue_id.rpartition("-")[0]
 
 
@@ -214,14 +204,12 @@ def retention_period(attributes: Mapping[str, str]) -> int:
 
 
 def receipts_of(attributes: Mapping[str, str]) -> Receipts:
-    """Return through which receipts a queue with these attributes accepts changes (V8, V9)."""
     if attributes["Receipts"] == "recorded":
         return Receipts.RECORDED
     return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED
 
 
 def limits_of(attributes: Mapping[str, str]) -> Limits:
-    """Return the bounds of a queue with these attributes."""
     chosen = SQS if attributes["Limits"] == "SQS" else UNBOUNDED
     in_flight = chosen.maximum_in_flight and (
         limits.MAXIMUM_IN_FLIGHT_FIFO if is_fifo(attributes) else limits.MAXIMUM_IN_FLIGHT
@@ -232,7 +220,6 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
         maximum_move_rate=chosen.maximum_move_rate,
-        # A queue that is older than these attributes has no bound.
         maximum_messages=int(attributes.get("MaximumMessages", 0)) or None,
         maximum_stored_bytes=int(attributes.get("MaximumStoredBytes", 0)) or None,
         has_intervals=chosen.has_intervals,
@@ -240,10 +227,7 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _set_late_change(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange.
-
-    Raises InvalidAttributeValue for LateChange=reject with Receipts=recorded, which accepts late changes.
-    """
+    """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange."""
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
     if values["Receipts"] == "recorded" and values["LateChange"] == "reject":
@@ -260,10 +244,7 @@ def _text(value: object) -> str:
 
 
 def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
-    """Return a value as it is stored: TRUE as true, and 0030 as 30, so that equal values are equal texts.
-
-    A JSON document stays as it was given.
-    """
+    """Return a value so that equal values are equal texts: TRUE as true, and 0030 as 30."""
     if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
         return str(int(text))
     return text.lower() if isinstance(kind, Choice) and kind.words in (BOOLEAN, ("true",)) else text
@@ -294,7 +275,6 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
 def _document(name: str, value: str) -> None:
     storable(name, value)
     if name.startswith("Redrive"):
-        # The module `redrive` checks these documents, with SQS's sentences.
         return
     try:
         parsed = json.loads(value)

@@ -12,39 +12,29 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 class TooManyEntriesInBatchRequest(LedgerError, ValueError):
-    """The batch has more than ten entries."""
-
     code = "TooManyEntriesInBatchRequest"
 
 
 class EmptyBatchRequest(LedgerError, ValueError):
-    """The batch has no entries."""
-
     code = "EmptyBatchRequest"
 
 
 class InvalidBatchEntryId(LedgerError, ValueError):
-    """An entry's id has a wrong form."""
-
     code = "InvalidBatchEntryId"
 
 
 class BatchEntryIdsNotDistinct(LedgerError, ValueError):
-    """Two entries of the batch have the same id."""
-
     code = "BatchEntryIdsNotDistinct"
 
 
 class BatchRequestTooLong(LedgerError, ValueError):
-    """The bodies and attributes of a SendMessageBatch are together longer than 1 MiB."""
-
     code = "BatchRequestTooLong"
 
 
 def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
     """Raise SQS's error for a batch with a wrong number of entries, or with a wrong or repeated id.
 
-    `kind` is SQS's name for the type of the entries. Recorded: the errors for more than ten entries and a wrong id.
+    `kind` is SQS's name for the type of the entries.
     """
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
@@ -64,9 +54,9 @@ def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
 
 
 def require_length(entries: Sequence[Mapping[str, object]]) -> None:
-    """Raise BatchRequestTooLong if the bodies and attributes of a batch of sends have more than 1 MiB together.
+    """Raise BatchRequestTooLong if the bodies and attributes of a batch have more than 1 MiB together.
 
-    Recorded: this error, and that the queue's MaximumMessageSize does not bound the sum.
+    Recorded: the queue's MaximumMessageSize does not bound the sum.
     """
     sent_bytes = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
     if sent_bytes > MAXIMUM_MESSAGE_BYTES:

@@ -1,7 +1,6 @@
 """The rule for values that fit into a column of an output table.
 
-The rule works on types as Delta's log writes them, for Spark and delta-rs alike. `fit` compares a type of rows with a
-type of a column:
+Types have the form of Delta's log. `fit` compares a type of rows with a type of a column:
 
     Fit.ALWAYS  every value of the rows' type is a value of the column's
     Fit.EXACT   some values are: each value is cast to the column's type and back, and refused if it changes
@@ -20,8 +19,8 @@ type of a column:
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-A type always fits into itself. Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53
-means the decimal of its shortest text (9.99, and not its fifty digits). Any other double means its exact whole number.
+Arrays, maps and structs fit as their contents do. A double between -2**53 and 2**53 means the decimal of its shortest
+text (9.99, and not its fifty digits). Any other double means its exact whole number.
 """
 
 from __future__ import annotations
@@ -32,30 +31,26 @@ from enum import IntEnum
 from typing import Any
 
 VOID = "void"
-#: The whole-number types, and how many decimal digits the greatest number of each has.
+#: How many decimal digits the greatest number of each type has.
 INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = ("float", "double")
-#: The whole-number types that always fit into a float or a double.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
-#: A double of this size or more is a whole number, and its shortest text may be a different whole number.
+#: From this size on, the shortest text of a double may be a different whole number.
 FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
-#: How many digits the longest decimal has, and the decimal type that Spark makes of Python's decimals.
+#: The digits of the longest decimal, and the type that Spark makes of Python's decimals.
 MOST_DIGITS, USUAL_DECIMAL = 38, (38, 18)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
 class Fit(IntEnum):
-    """Whether values of one type are values of another type."""
-
     NEVER = 0
     EXACT = 1
     ALWAYS = 2
 
 
 def fit(given: Any, column: Any) -> Fit:
-    """Return whether a column of the type `column` holds values of the type `given`: see the module's docstring."""
     given, column = plain(given), plain(column)
     if given in (VOID, column):
         return Fit.ALWAYS
@@ -73,23 +68,21 @@ def fit(given: Any, column: Any) -> Fit:
 
 
 def plain(kind: Any) -> Any:
-    """Return "string" for CHAR(n) and VARCHAR(n), whose values are texts. Return any other type unchanged."""
+    """Return "string" for CHAR(n) and VARCHAR(n), and any other type unchanged."""
     return "string" if isinstance(kind, str) and re.match(r"(var)?char\(", kind) else kind
 
 
 def decimal_of(kind: Any) -> tuple[int, int] | None:
-    """Return the precision and scale of a decimal type; None for other types."""
+    """Return the precision and scale of a decimal type."""
     match = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def decimal(precision: int, scale: int) -> str:
-    """Return the name of a decimal type."""
     return f"decimal({precision},{scale})"
 
 
 def name_of(kind: Any) -> str:
-    """Return a type as SQL names it."""
     if isinstance(kind, str):
         return _SQL_NAMES.get(kind, kind)
     if kind["type"] == "array":
@@ -103,11 +96,9 @@ def name_of(kind: Any) -> str:
 
 
 def wider(given: Any, column: Any) -> str | None:
-    """Return the number type to which a column is widened, so that it can hold values of both number types.
+    """Return the number type that is wide enough for two number types, or None.
 
-    Return None for types that are no numbers, and for a decimal with a float or a double. Return None also if a decimal
-    would need more than MOST_DIGITS digits. Each value is still checked, as Fit.EXACT says: a double, say, does not
-    hold every long.
+    Each value is still checked: a double does not hold every long.
     """
     given, column = plain(given), plain(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -126,10 +117,7 @@ def wider(given: Any, column: Any) -> str | None:
 
 
 def widened(given: Any, column: Any) -> Any:
-    """Return the type of a column that holds values of both types, at any depth.
-
-    Return the column's own type if no wider type holds both, or if no wider type is needed.
-    """
+    """Return the type of a column that holds values of both types, or the column's own type if there is none."""
     given, column = plain(given), plain(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
         to = wider(given, column) if fit(given, column) is Fit.EXACT else None
@@ -146,7 +134,7 @@ def widened(given: Any, column: Any) -> Any:
 
 
 def with_known_types(kind: Any) -> Any:
-    """Return the type without its parts of an unknown type (void); None if nothing is left."""
+    """Return the type without its void parts; None if nothing is left."""
     kind = plain(kind)
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind
@@ -167,13 +155,12 @@ def with_known_types(kind: Any) -> Any:
 
 
 def inner_types(kind: Mapping[str, Any]) -> list[Any]:
-    """Return the types directly inside a type: of elements, keys, values and fields."""
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     return inside + [one["type"] for one in kind.get("fields", ())]
 
 
 def unread_by_some(kind: Any) -> str | None:
-    """Return the name of a type, at any depth, that some readers do not know (variant, an interval), or None."""
+    """Return the name of a type inside `kind` that some readers do not know (variant, an interval)."""
     if isinstance(kind, str):
         read_by_all = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
         return None if plain(kind) in read_by_all or decimal_of(kind) is not None else name_of(kind)
@@ -184,10 +171,7 @@ def unread_by_some(kind: Any) -> str | None:
 
 
 def field_named_twice(kind: Any, path: str = "") -> str | None:
-    """Return the path of the second of two fields of a struct whose names differ at most in capitals; None if none do.
-
-    The struct may be at any depth.
-    """
+    """Return the path of a field whose name differs from another of its struct at most in capitals."""
     if isinstance(kind, str):
         return None
     seen = set[str]()
@@ -205,7 +189,7 @@ def field_named_twice(kind: Any, path: str = "") -> str | None:
 
 
 def has_local_time_in_map(kind: Any) -> bool:
-    """Return whether there is a timestamp_ntz inside a map.
+    """Return whether a map has a timestamp_ntz inside.
 
     delta-rs makes no table with such a column: it does not see that the table needs the feature timestampNtz.
     """
@@ -226,7 +210,6 @@ def _has_local_time(kind: Any) -> bool:
 
 
 def field_of(name: str, kind: Any) -> dict[str, Any]:
-    """Return a field that may be null, as Delta's log writes it."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
@@ -247,8 +230,7 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # Not every number of so many digits fits into a whole-number type. So a column of whole numbers counts as one digit
-    # shorter.
+    # Not every number with a whole-number type's count of digits fits into the type.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 

@@ -1,15 +1,13 @@
 """Copies of messages from another ledger's queue or an exported file.
 
-A copy proceeds in parts, and each part is one commit to the target. The commit appends messages and notes the copy's
-progress: the number of its parts and messages, and marks that say where the next part begins. A part can only be
-committed directly after the part before it. A process that copies again reads the progress and continues with the next
-part. So one copy sends no message twice, and skips none that is still there.
+Each part of a copy is one commit to the target, which appends messages and notes the copy's progress. A part can only
+be committed directly after the part before it, and a repeated copy continues with the next part. So a copy sends no
+message twice, and skips none that is still there.
 
-The marks must stay true while the source changes. For a file the mark is a number of row groups. A message of a queue
-keeps its position until it is moved. For a queue the marks are the `Position` of the last message that was read, and
-the instant `until`: the arrival of the newest message when the copy began. A message that enters the queue later mostly
-has an arrival after `until`, and is not copied. The exception is a dead letter of a standard queue: it keeps its
-earlier arrival.
+The marks of the progress must stay true while the source changes. For a file the mark is a number of row groups. For a
+queue the marks are the `Position` of the last message that was read, and the arrival of the newest message when the
+copy began. A message keeps its position until it is moved. Of later messages only dead letters of a standard queue are
+copied: they keep an earlier arrival.
 """
 
 from __future__ import annotations
@@ -20,15 +18,14 @@ from typing import NamedTuple
 from ledger.rules.message_id import SEGMENT_LENGTH
 from ledger.rules.state import Retention
 
-#: How many hexadecimal digits of a segment's name make one number of a position; the name has twice as many.
+#: The hexadecimal digits of half a segment's name.
 _HALF = 12
 
 
 class Position(NamedTuple):
-    """A message's place in the order in which a queue is copied.
+    """A message's place in the order of a copy: the oldest first, and a FIFO queue's group in its order.
 
-    The oldest message comes first, and the messages of a FIFO queue's group keep their order. Each number of a position
-    fits into a transaction of Delta's log.
+    Each number fits into a transaction of Delta's log.
     """
 
     arrived_at: int
@@ -40,23 +37,19 @@ class Position(NamedTuple):
 
 
 class CopyProgress(NamedTuple):
-    """A copy's progress: the parts that are committed, the messages in them, and where the next part begins."""
+    """A copy's committed parts, the messages in them, and where the next part begins."""
 
     parts: int
     messages: int
     marks: tuple[int, ...]
 
     def transactions(self, key: str) -> list[tuple[str, int]]:
-        """Return the transactions of a part's commit.
-
-        The first transaction has the part's number, and commits only directly after the part before.
-        """
+        """Return the transactions of a part's commit. The first one commits only directly after the part before."""
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
 
 
 def position(arrived_at: int, sent_at: int, sequence_number: int | None, segment: str, seq: int) -> Position:
-    """Return the position of a message. Instants are in milliseconds."""
     return Position(arrived_at, sent_at, sequence_number or 0, *segment_numbers(segment), seq)
 
 
@@ -67,23 +60,19 @@ def segment_numbers(segment: str) -> tuple[int, int]:
 
 
 def copy_key(kind: str, source: str, target: str, attempt_id: str | None) -> str:
-    """Return the name of a copy, from the ids of its source and its target, and the attempt id if there is one."""
     parts = [kind, source, target, attempt_id or ""]
     return hashlib.sha256("\0".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()[:32]
 
 
 def application(key: str) -> str:
-    """Return the application id that counts a copy's parts."""
     return f"copy/{key}"
 
 
 def messages_application(key: str) -> str:
-    """Return the application id that counts a copy's messages."""
     return f"copy/{key}/messages"
 
 
 def mark_application(key: str, number: int) -> str:
-    """Return the application id of one of a copy's marks."""
     return f"copy/{key}/{number}"
 
 
@@ -92,9 +81,8 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    Where possible, a copy is as old as its message. A message from the future counts as sent now, and so does a message
-    that the new queue would expire at once. On a FIFO queue every copy counts as sent now: otherwise an older message
-    would come before others of its group.
+    A message from the future, or one that the new queue would expire at once, counts as sent now. On a FIFO queue every
+    copy does: otherwise it could come before older messages of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

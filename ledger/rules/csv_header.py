@@ -6,16 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-#: The separators that other programs use in files that they call CSV.
 _SEPARATORS = ";\t|"
 _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
-    """Return why the whole file with this header is refused; None if the header is accepted.
-
-    `body` is the name that the user gave for the column of bodies, or None.
-    """
+    """Return why a file with this header is refused, or None. `body` is the user's name for the column of bodies."""
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
         return f"The header has two columns {double[0]!r}."

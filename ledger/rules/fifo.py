@@ -10,37 +10,32 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.state import GONE, Record, Status
 
 Message = TypeVar("Message")
-#: The low bits of a sequence number have the message's number in its send. The bits above them have the count of sends.
+#: A sequence number has the count of sends, and in these low bits the message's number in its send.
 ORDINAL_BITS = 32
 
 
 class Member(NamedTuple):
-    """A message of a FIFO queue, gone or not, with the facts that decide its order. Instants are in milliseconds."""
+    """A message of a FIFO queue, with the facts that decide its order. Instants are in milliseconds."""
 
     message: Any
     group: str
     status: Status
     #: When the message came, or its delay passed, whichever is later.
     since: int
-    #: When the last hold of the message ended or will end: see the function `hold_ended`.
     hold_ended: int | None = None
 
 
 def receivable(members: Iterable[Member], now: int) -> list[Any]:
-    """Return the messages that a receive may take, in the order of the receive. `members` are in sequence order.
+    """Return the messages that a receive may take, in the receive's order. `members` are in sequence order.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
-    unless you delete the message or it becomes visible." A member that is not visible holds back the members of its
-    group after it. It does not hold back the members before it, as a recorded answer of SQS shows (the scenario
-    fifo_group_visibility_extends_with_change_message_visibility). F4: a member that is gone (deleted, moved or expired)
-    holds back no member.
+    unless you delete the message or it becomes visible." A hidden member holds back only the later members of its group
+    (recorded: fifo_group_visibility_extends_with_change_message_visibility). F4: a gone member holds back none.
 
-    F2, as SQS was recorded: groups come in the order in which they became receivable, and each group's messages come
-    before those of the next group. A group became receivable when its first visible message came, or when the last hold
-    of any of its messages ended, gone messages included. The later of the two instants counts. If a message of one
-    group arrives in the millisecond in which a hold of another group ends, the group of that message comes first.
-    Between groups with equal instants, the place of their first messages decides. The holds of messages that upkeep
-    dropped are not known.
+    F2, recorded: groups come whole, in the order in which they became receivable. A group became receivable when its
+    first visible message came or when its last hold ended, whichever was later. Holds of gone messages count, unless
+    upkeep dropped them. At equal instants, a group whose message came precedes a group whose hold ended. Then the place
+    of the first visible message decides.
     """
     hidden: set[str] = set()
     free: dict[str, list[Member]] = {}
@@ -59,20 +54,17 @@ def receivable(members: Iterable[Member], now: int) -> list[Any]:
 
 
 def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
-    """Return a group's place among the groups; the smallest place comes first.
+    """Return a group's sort key among the groups.
 
-    `since` is the first visible message's `Member.since`. `ended` is when the last hold of the group ended (None: no
-    hold has ended).
+    `since` is the first visible message's `Member.since`, and `ended` the end of the group's last hold.
     """
     return (since, False) if ended is None or ended < since else (ended, True)
 
 
 def hold_ended(record: Record, expires_at: int) -> int | None:
-    """Return when the last hold of a message ended or will end; None if nobody held the message in this queue.
+    """Return when the last hold or lock of a message ended or will end.
 
-    A hold ends at its deadline, by a delete, or when the message expires, whichever comes first. A restore, and a
-    release without a delay, set the deadline to their own instant (but see `mark` in `visibility.change`). A lock is a
-    hold, too.
+    That is its deadline, delete or expiry, whichever comes first.
     """
     if record.visible_at is None:
         return None
@@ -81,10 +73,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
 
 
 def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
-    """Return the messages group by group, in the order of the groups' first messages.
-
-    A claim has this order if the order of its receive is not known.
-    """
+    """Return the messages group by group, for a claim whose receive's order is not known."""
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
         groups.setdefault(group_of(message), []).append(message)
@@ -92,15 +81,10 @@ def drained(messages: Iterable[Message], group_of: Callable[[Message], str | Non
 
 
 def lane(group: str, lanes: int) -> int:
-    """Return the lane of a group's messages: all messages of a group are in one lane."""
     return zlib.crc32(group.encode()) % lanes
 
 
 def sequence_number(send: int, ordinal: int) -> int:
-    """Return a message's SequenceNumber, by which messages sort in the order of F2.
-
-    `send` is the count of sends to the queue, and `ordinal` the message's number in the send.
-    """
     return (send << ORDINAL_BITS) | ordinal
 
 
@@ -110,16 +94,15 @@ def sends(queue: str) -> str:
 
 
 def purges(queue: str) -> str:
-    """Return the application id under which a queue's last purge notes how many sends came before it."""
+    """Return the application id under which a purge notes how many sends came before it."""
     return f"purged/{queue}"
 
 
-#: How many repairs of a queue's clock are remembered.
 REPAIRS = 8
 
 
 def clock_repairs(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair of a queue's clock notes how many sends came before the repair.
+    """Return the application id under which a clock's repair notes how many sends came before it.
 
     The instants of these sends may be in the future. Each of the last REPAIRS repairs has a slot.
     """
@@ -127,21 +110,20 @@ def clock_repairs(queue: str, slot: int = 0) -> str:
 
 
 def repaired_at(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a repair of a queue's clock notes an instant.
+    """Return the application id under which a clock's repair notes an instant.
 
-    Of the sends before the repair (see `clock_repairs`), only those up to this instant count when the last send is
-    looked for.
+    Sends before the repair with a later instant do not count when the last send is looked for.
     """
     return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
 
 def first_remembered(purged: int) -> int:
-    """Return the lowest sequence number after the first `purged` sends, whose deduplication ids are forgotten (M3)."""
+    """Return the lowest sequence number whose deduplication id a purge did not forget (M3)."""
     return sequence_number(purged + 1, 0)
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:
-    """Return whether a send is a duplicate of a message with the same deduplication id that was sent at `sent_at` (F1).
+    """Return whether a send repeats a deduplication id that was sent at `sent_at` (F1).
 
     S2: "any messages sent with the same deduplication ID are accepted successfully but aren't delivered during the
     5-minute deduplication interval".

@@ -1,7 +1,4 @@
-"""The present time of a ledger whose drivers have different clocks.
-
-These rules decide which time counts, and which disagreement is an error.
-"""
+"""The present time of a ledger whose drivers have different clocks."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 
-#: For this many seconds, a commit of another owner (mostly another process) is evidence of the time: see `explains`.
+#: For this many seconds, another owner's commit is evidence of the time: see `explains`.
 WITNESSED = 600
-#: The instants of a record at which something happened.
 _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
-    """Return `now`, or the instant of the last commit if that instant is later, so that time moves on.
+    """Return `now`, or the instant of the last commit if that is later, so that time moves on.
 
     Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb
     could take messages that another process still holds.
@@ -29,10 +25,9 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
 
 
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree if a clock that was too far ahead may have noted what has expired in a queue.
+    """Raise ClocksDisagree if a clock that was ahead may have noted what has expired in a queue.
 
-    `noted_at` is the instant of the note, which may be ahead by at most `maximum_skew` seconds. By a note from the
-    future, messages that are sent now could count as expired.
+    By a note from the future, messages that are sent now could count as expired.
     """
     what = "the queue, and what has expired in it, was changed by a clock that is ahead"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -47,10 +42,9 @@ def require_alike(
     only_behind: bool = False,
     bound: str = "setting maximum_clock_skew",
 ) -> None:
-    """Raise ClocksDisagree when this clock's `now` and the time `other` differ by more than `maximum_skew` seconds.
+    """Raise ClocksDisagree if `now` and `other` differ by more than `maximum_skew` seconds.
 
-    `what` says in words what `other` is, and `bound` where `maximum_skew` comes from. If `only_behind` is true,
-    a clock that is ahead is no error.
+    `what` names `other` in words, and `bound` the source of `maximum_skew`.
     """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
@@ -62,9 +56,9 @@ def require_alike(
 
 
 def require_steady(now: int, expected: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree when a clock says `now` and differs from `expected` by more than `maximum_skew` seconds.
+    """Raise ClocksDisagree if a clock differs from `expected` by more than `maximum_skew` seconds.
 
-    `expected` is the last reading of the clock, plus the time that passed since that reading.
+    `expected` is the last reading of the clock, plus the time since then.
     """
     apart = (now - expected) / MILLISECONDS
     if abs(apart) > maximum_skew:
@@ -77,11 +71,9 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 
 
 def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
-    """Return whether commits of others, at the instants `commit_instants`, explain that a clock says `now` and not
-    `expected`.
+    """Return whether another owner's commits explain that a clock says `now`, later than `expected`.
 
-    They explain only a step forward. One commit must be later than `expected` by more than the skew. This commit must
-    be at most WITNESSED seconds before `now`, and at most the skew after `now`. Commits prove nothing about a step
+    A commit explains the step if it is later than `expected` and close to `now`. Commits prove nothing about a step
     back.
     """
     skew = round(maximum_skew * MILLISECONDS)
@@ -90,10 +82,9 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
 
 
 def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) -> bool:
-    """Return whether a commit that came after the note of the instant `at` has a much earlier instant.
+    """Return whether a commit that came after a note of the instant `at` is much earlier.
 
-    `commit_instants` are the instants of these commits. Much earlier means by more than `maximum_skew` seconds. If so,
-    one of the clocks was wrong.
+    If so, one of the clocks was wrong.
     """
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in commit_instants)
 
@@ -101,14 +92,15 @@ def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) ->
 def put_back(
     record: Record, latest: int, now: int, skew: int, longest: int, arrivals: Mapping[int, int] | None = None
 ) -> Record:
-    """Return the record of a message, as far as possible as a right clock would have made it.
+    """Return the record of a message as a right clock would have made it, as far as possible.
 
-    All times are in milliseconds. `latest` is the time of the message's lane, ahead of `now`. `longest` is the longest
-    hold that the queue allows, and `skew` the time by which clocks may differ. An event in the future becomes an event
-    now. A hold that began in the future, by more than `skew`, begins now. A deadline that is further away than any hold
-    comes back by as much as the lane's time does, but not before `now`. A nearer deadline may be right, and stays: no
-    hold ends early. An arrival that is ahead by at most `skew` stays, because it is a place in an order. A later
-    arrival becomes its value in `arrivals`, or `now` if `arrivals` does not have it.
+    No hold ends early: only a deadline that no right clock could have set is changed. An arrival that is ahead by at
+    most `skew` stays, because it is a place in an order.
+
+    Args:
+        latest: The time of the message's lane, ahead of `now`. All times are in milliseconds.
+        longest: The longest hold that the queue allows.
+        arrivals: The new values of arrivals that are ahead. The default is `now`.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:

@@ -9,10 +9,7 @@ _SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the se
 
 
 def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
-    """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge.
-
-    Recorded: "Only one PurgeQueue operation on <queue-name> is allowed every 60 seconds."
-    """
+    """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge."""
     if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
         raise PurgeQueueInProgress(
             f"Only one PurgeQueue operation on {name} is allowed every {interval} seconds.",
@@ -23,8 +20,7 @@ def require_purge(name: str, purged_at: int | None, limits: Limits, interval: in
 def require_name(name: str, deleted_at: int | None, limits: Limits, interval: int, now: int) -> None:
     """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
 
-    The API reference of CreateQueue: "You must wait 60 seconds after deleting a queue before you can create another
-    queue with the same name." `limits` are those of the new queue.
+    `limits` are those of the new queue.
     """
     if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
         raise QueueDeletedRecently(

@@ -14,44 +14,40 @@ from ledger.errors import InvalidParameterValue
 DEFAULT_VISIBILITY_TIMEOUT = 30
 #: S2: "The minimum is 0 seconds. The maximum is 12 hours."
 MAXIMUM_VISIBILITY_TIMEOUT = 43_200
-#: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
+#: The API reference of SendMessage; also the default of MaximumMessageSize (recorded).
 MAXIMUM_MESSAGE_BYTES = 1_048_576
-#: An UNBOUNDED queue (see `Limits`) may raise its MaximumMessageSize to this value. A cell of a DataFrame can safely
-#: have so many bytes.
+#: An UNBOUNDED queue may have messages of this size, which a cell of a DataFrame can safely hold.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
-#: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
+#: Recorded: "Must be between 1 and 10, if provided."
 MAXIMUM_MESSAGES = 10
-#: Recorded: "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."
+#: Recorded: "Must be >= 0 and <= 20, if provided."
 MAXIMUM_WAIT = 20
-#: Q6, Q7 (botocore's model): delay 0 to 900 s; retention 60 s to 14 days, 4 days by default.
+#: Q6, Q7 (botocore's model), in seconds.
 MAXIMUM_DELAY = 900
 MINIMUM_RETENTION, DEFAULT_RETENTION, MAXIMUM_RETENTION = 60, 345_600, 1_209_600
-#: An UNBOUNDED queue may raise its retention to a hundred years.
+#: For UNBOUNDED queues: a hundred years.
 LONGEST_RETENTION = 36_525 * 86_400
 #: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue", "For FIFO queues, [...]
 #: 20,000".
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
-#: F1: how long a deduplication id is remembered, in seconds.
+#: F1, in seconds.
 DEDUPLICATION_INTERVAL = 300
-#: SQS: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
+#: SQS: "valid values are from 1 to 1000 both inclusive".
 MAXIMUM_RECEIVES = 1_000
-#: The API reference of TagQueue: how many tags a queue has at most, and how many characters a key and a value.
+#: The API reference of TagQueue. Keys and values are counted in characters.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
-#: The API reference of SendMessage: at most ten message attributes.
 MAXIMUM_MESSAGE_ATTRIBUTES = 10
-#: The API references of ListQueues, ListDeadLetterSourceQueues, and ListMessageMoveTasks: "The upper limit is 10."
+#: The API references of ListQueues and ListDeadLetterSourceQueues, and of ListMessageMoveTasks: "The upper limit is
+#: 10."
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 #: The API reference of StartMessageMoveTask: "The maximum value is 500."
 MAXIMUM_MOVE_RATE = 500
-#: How many lanes a queue has by default, and at most. Lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
-#: The greatest MaximumMessages of a queue.
 MAXIMUM_STORED = 999_999_999_999
-#: The greatest MaximumStoredBytes of a queue: just below one petabyte.
+#: Just below one petabyte.
 MAXIMUM_STORED_BYTES = 999_999_999_999_999
 MILLISECONDS = 1_000
-#: How many bytes a disk must have free: enough for some commits of the endpoint's largest batches. With fewer bytes the
-#: endpoint reports that it is not ready.
+#: With less free space the endpoint is not ready. These bytes hold some commits of its largest batches.
 LEAST_FREE_BYTES = 32 << 20
 
 
@@ -59,9 +55,8 @@ LEAST_FREE_BYTES = 32 << 20
 class Limits:
     """The bounds of one queue. `None` lifts a bound. Times are in seconds.
 
-    Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. UNBOUNDED queues have the
-    same semantics, and none of the bounds of `SQS` below. The bound of 12 hours (V1, V7) stays until the queue's
-    MaximumVisibilityTimeout is raised.
+    Q4: queues made in Python or by a job are UNBOUNDED, unless they are made with Limits=SQS. The bound of 12 hours
+    (V1, V7) stays until the queue's MaximumVisibilityTimeout is raised.
     """
 
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
@@ -69,12 +64,9 @@ class Limits:
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
     maximum_move_rate: int | None = None
-    #: How many messages the queue may have (see `admission.require_room`).
     maximum_messages: int | None = None
-    #: How many stored bytes the queue's messages may take (see `admission.require_bytes`).
     maximum_stored_bytes: int | None = None
-    #: M3: whether an interval must pass between purges, and before a deleted queue's name is used again. The settings
-    #: purge_interval and deletion_interval have the lengths.
+    #: M3: whether purge_interval and deletion_interval apply.
     has_intervals: bool = False
 
 
@@ -91,10 +83,9 @@ SQS = Limits(
 def whole_number(
     field: str, value: object, least: int, most: int | None, fix: str = "", bound: str | None = None
 ) -> int:
-    """Return `value` as an int within [least, most].
+    """Return `value` as an int within [least, most], or raise InvalidParameterValue.
 
-    Raises InvalidParameterValue, which names the field and the bound: `bound`, or the words that are recorded for
-    MaxNumberOfMessages. If `most` is None, there is no upper bound, and `bound` is ignored.
+    The error's bound is `bound`, by default the words that are recorded for MaxNumberOfMessages.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -108,7 +99,7 @@ def whole_number(
 
 
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
-    """Return a timeout from 0 seconds to the queue's MaximumVisibilityTimeout (V1; 43,200 by default)."""
+    """Return a timeout of at most the queue's MaximumVisibilityTimeout, in seconds (V1)."""
     return whole_number(
         field,
         value,
@@ -119,10 +110,7 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
 
 
 def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
-    """Return how many messages a receive may take. None means all.
-
-    If `value` is None, return the queue's bound per call.
-    """
+    """Return how many messages a receive may take; None means all."""
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
@@ -132,10 +120,7 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
 
 
 def move_rate(value: object, limits: Limits) -> int | None:
-    """Return how many messages a second a move task moves; None means that all move at once (D2).
-
-    Raises InvalidParameterValue.
-    """
+    """Return how many messages a second a move task moves; None means all at once (D2)."""
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
@@ -147,13 +132,12 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds_of_time(text: str, units: str = "smhd") -> float | None:
-    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d; None for another text or a unit not in `units`."""
+    """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, if its unit is in `units`."""
     match = _TIME.fullmatch(text)
     return None if match is None or match[2] not in ("", *units) else float(match[1]) * _UNITS[match[2]]
 
 
 def milliseconds_of_age(field: str, value: object) -> int:
-    """Return an age, given in seconds, in milliseconds. Raises InvalidParameterValue for a value that is no age."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST_RETENTION:
         bound = f"Must be a number of seconds from 0 to {LONGEST_RETENTION}"
         raise InvalidParameterValue(field, value, bound, "7 * 86_400 is a week. Nothing was changed.")
@@ -161,7 +145,7 @@ def milliseconds_of_age(field: str, value: object) -> int:
 
 
 def wait(value: object, limits: Limits) -> float:
-    """Return how long a receive waits for a message, in seconds (Q5). Raises InvalidParameterValue."""
+    """Return how long a receive waits for a message, in seconds (Q5)."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

@@ -1,7 +1,7 @@
 """The place of a table or a ledger: paths, URIs and catalog names.
 
-The package reads the places that users name through this module. The module refuses a name that two readers could take
-for two places, and says what to write instead. Two processes that read a name differently could lose messages silently.
+Two processes that read a name differently could lose messages silently. So this module refuses a name that two readers
+could take for two places.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from urllib.parse import unquote_to_bytes
 from ledger.errors import InvalidParameterValue
 
 FILE = "file"
-#: The prefix that names a schema of Spark's catalog instead of a place.
 SCHEMA_PREFIX = "schema:"
-#: Schemes whose URIs may leave out the host, because the cluster has a default host.
+#: The cluster has a default host for these schemes.
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: Characters and escapes that no place may have. delta-rs fails on the four characters [ ] ^ and |, and takes %20 for a
-#: space. Spark's SQL ends a path at `. Some readers take \ for a separator.
+#: delta-rs fails on the four characters [ ] ^ and |, and takes %20 for a space. Spark's SQL ends a path at `. Some
+#: readers take \ for a separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
@@ -35,18 +34,16 @@ class Location(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the place is a path on this machine."""
         return self.scheme == FILE
 
     def below(self, name: str) -> Location:
-        """Return the place of this name inside this place."""
         return Location(self.scheme, f"{self.text.rstrip('/')}/{name}")
 
 
 def locate(field: str, given: object, folder: str, home: str) -> Location:
-    """Return the place that a user names: a path or a URI. A relative path begins at `folder`; `~` is `home`.
+    """Return the place that a user names. A relative path begins at `folder`; `~` is `home`.
 
-    Raises InvalidParameterValue, which names `field`, for a text that is no place or could name two places.
+    Raises InvalidParameterValue for a text that is no place or could name two places.
     """
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text.strip():
@@ -64,7 +61,7 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
 
 
 def recorded(text: str) -> Location:
-    """Return the place that a ledger recorded as a text. Raises InvalidParameterValue.
+    """Return the place that a ledger recorded. Raises InvalidParameterValue.
 
     A relative path is refused: the process that recorded it may have run in another folder.
     """
@@ -74,15 +71,11 @@ def recorded(text: str) -> Location:
 
 
 def is_relative(text: str) -> bool:
-    """Return whether a text is a relative path: not absolute, not below a home, no URI and no name in a catalog."""
     return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
 
 
 def beside(field: str, text: str, root: Location) -> Location:
-    """Return the place of a path relative to the folder that holds the ledger's root.
-
-    Raises InvalidParameterValue.
-    """
+    """Return the place of a path relative to the folder that holds the ledger's root. Raises InvalidParameterValue."""
     if root.is_local:
         return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
     _, _, path = root.text.partition(":")
@@ -93,9 +86,9 @@ def beside(field: str, text: str, root: Location) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """Return the place that Spark reports for a table.
+    """Return the place that Spark reports for a table. Raises InvalidParameterValue.
 
-    Spark's text for a local path looks like a URI, but escapes nothing by %. Raises InvalidParameterValue.
+    Spark's text for a local path looks like a URI, but escapes nothing by %.
     """
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
@@ -104,7 +97,7 @@ def of_spark(text: str) -> Location:
 
 
 def is_name(text: object) -> TypeGuard[str]:
-    """Return whether a text is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
+    """Return whether a text is the name of a table in a catalog, such as `catalog.schema.table`."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
@@ -164,10 +157,7 @@ def _of_path(field: str, given: object, path: str) -> Location:
 
 
 def _normal(path: str) -> str:
-    """Return a path without `.`, `..` and doubled /, as both engines read it.
-
-    `..` removes the name before it, even if that name is a link.
-    """
+    """Return a path without `.`, `..` and doubled /, as both engines read it: `..` removes even a link before it."""
     return posixpath.normpath("/" + path.lstrip("/"))
 
 

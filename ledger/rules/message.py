@@ -1,7 +1,7 @@
 """The rules for a message that is sent: body, delay, ids (Q6, F1, F2, M1, M2 of docs/reference/rules.md).
 
-The ids are the message's group id and deduplication id. The module also has the rules for the column names of a table
-of messages. A column is *meaningful* if it has the name of a field that senders give (`message_fields.GIVEN`).
+A column of a table of messages is *meaningful* if it has the name of a field that senders give
+(`message_fields.GIVEN`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
-#: The first sentence of SQS's error about a message that is too long, sent alone (recorded) and in a batch.
+#: SQS's first sentence about a message that is too long, sent alone (recorded) and in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
-#: The advice about a dictionary that is meant as a body, not as an entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
-#: The words of the error for a row that cannot be sent whole, as JSON.
 NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
 class Entry(NamedTuple):
-    """A checked message to be sent: the fields that senders give. On a FIFO queue it has both ids."""
+    """A checked message to be sent. On a FIFO queue it has both ids."""
 
     body: str
     delay_seconds: int = 0
@@ -43,22 +41,18 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The message's group in the order of a FIFO queue; the empty text if it has none."""
         return self.message_group_id or ""
 
     @property
     def deduplication(self) -> str:
-        """The id by which a FIFO queue recognizes the message; the empty text if it has none."""
         return self.message_deduplication_id or ""
 
 
-#: The names of the fields that senders give: their names in tables, by their names in entries.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: If a table has no column of bodies, each of its rows is sent whole, as a JSON body. A FIFO queue also reads these
-#: columns of such a table.
+#: The meaningful columns of a FIFO queue's table without bodies. Each row is sent as a JSON body.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
-#: Other names that users give to columns (without separators between words), and the fields that they mean.
+#: Other names of meaningful columns, without separators between words.
 _OTHER_NAMES = {
     "groupid": "message_group_id",
     "deduplicationid": "message_deduplication_id",
@@ -68,15 +62,14 @@ _OTHER_NAMES = {
     "attributes": "message_attributes",
     "messagebody": "body",
 }
-#: The names that a column must not have, SQS's and those of the table `messages` alone, with the fields that they mean.
+#: Names that are refused for a column, and the meaningful column to use instead.
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
-    """Return an entry from a body, or from a mapping with SQS's names. Fields that `given` lacks come from `common`.
+    """Return an entry from a body, or from a mapping with SQS's names. `common` has the values that `given` lacks.
 
-    `in_batch` is True if the entry is one of several. Then SQS's error for a message that is too long has other words.
-    Raises what `entry` raises, and InvalidParameterValue for an unknown name.
+    `in_batch` selects SQS's other words for a message that is too long. Raises the errors of `body`.
     """
     if in_batch:
         try:
@@ -100,9 +93,7 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    These names are wrong: a name of two columns, SQS's name of a field, and a special name of a field in the table
-    `messages`. A name that differs from a meaningful column in capitals only is also wrong, unless it is `body`, the
-    column of bodies.
+    A repeated name, a name of `_COLUMNS`, and a meaningful name in other capitals (except `body`) are wrong.
     """
     seen = set[str]()
     for name in names:
@@ -119,10 +110,7 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
 
 
 def meant_by(name: str, absent: Collection[str]) -> str | None:
-    """Return the meaningful column that a column's name resembles, among those `absent` from its table, or None.
-
-    `messageGroupId` and `group_id` resemble `message_group_id`.
-    """
+    """Return the column of `absent` that a name resembles: message_group_id for `messageGroupId` and `group_id`."""
     plain = re.sub(r"[\W_]", "", name.lower())
     for column in absent:
         if plain == column.replace("_", "") or _OTHER_NAMES.get(plain) == column:
@@ -132,17 +120,12 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
 
 
 def with_meaning(name: str, absent: Collection[str]) -> str:
-    """Return a column's name for users. If it resembles a meaningful column, the text asks whether that is meant."""
     resembled = meant_by(name, absent)
     return name if resembled is None else f"{name} (is {resembled} meant?)"
 
 
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
-    """Return the columns of a table that are not sent, because they have no meaning next to a column of bodies.
-
-    A name that resembles a meaningful column which the table lacks is shown with that column. Return an empty list for
-    a table without a column of bodies.
-    """
+    """Return the columns that are not sent, because they have no meaning next to a column of bodies."""
     columns = list(names)
     if (body or "body") not in columns:
         return []
@@ -153,11 +136,10 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 
 
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
-    """Return the mistaken columns of a table whose rows are sent whole, because it has no column of bodies.
+    """Return the probably mistaken columns of a table whose rows are sent whole.
 
-    A name is mistaken if it resembles "body", or, for a FIFO queue, a column of WITH_WHOLE_ROWS that the table lacks.
-    Such a name is shown with the column that is perhaps meant. A meaningful column that is not applied to whole rows,
-    such as `delay_seconds`, is mistaken, too. Return an empty list for a table with a column of bodies.
+    A column is mistaken if it resembles an absent column of bodies or, for a FIFO queue, an absent one of
+    WITH_WHOLE_ROWS. A meaningful column that whole rows do not use, such as `delay_seconds`, is mistaken, too.
     """
     columns = list(names)
     if (body or "body") in columns:
@@ -169,10 +151,6 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
 
 
 def require_group(names: Iterable[str]) -> None:
-    """Raise InvalidParameterValue for a table without the column `message_group_id`, which a FIFO queue needs.
-
-    If the name of another column resembles `message_group_id`, the error names that column.
-    """
     columns, group = list(names), "message_group_id"
     if group not in columns:
         near = [name for name in columns if meant_by(name, [group]) is not None]
@@ -190,10 +168,7 @@ def entry(
     message_deduplication_id: object = None,
     aws_trace_header: object = None,
 ) -> Entry:
-    """Return a checked message for a queue with these attributes.
-
-    Raises InvalidParameterValue, InvalidMessageContents, MissingParameter.
-    """
+    """Return a checked message for a queue with these attributes. Raises the errors of `body`."""
     most = int(queue["MaximumMessageSize"])
     attributes = attribute_rules.message_attributes(message_attributes)
     checked = body(text, most)
@@ -217,17 +192,15 @@ def entry(
     return Entry(checked, delay(delay_seconds, queue), attributes, group, deduplication, aws_trace_header)
 
 
-#: The recorded error for a FIFO queue's message without a deduplication id.
 NO_DEDUPLICATION_ID = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
 
 
 def fails_the_batch(error: Exception) -> bool:
-    """Return whether the error of one entry is the error of the whole call (M2).
+    """Return whether the error of one entry fails the whole call (M2).
 
-    A FIFO queue's entry without its group or deduplication id fails the whole call. Source: the scenario
-    `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded).
+    Source: the scenario `send_batch_missing_deduplication_id_for_fifo_queue` (tests/recorded).
     """
     if isinstance(error, MissingParameter):
         return error.field == "MessageGroupId"
@@ -242,7 +215,6 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    """Raise the error of a wrong value for all entries of a list, even if each entry has its own."""
     delay(delay_seconds, queue)
     attribute_rules.message_attributes(message_attributes)
     _identifier("MessageGroupId", message_group_id)
@@ -254,8 +226,8 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """Return `text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8.
 
-    Raises MissingParameter for None and the empty text (recorded). Raises InvalidMessageContents for a character that
-    SQS refuses, and InvalidParameterValue for any other wrong value.
+    Raises MissingParameter without a text (recorded), InvalidMessageContents for a character that SQS refuses, and
+    InvalidParameterValue.
     """
     if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
@@ -273,12 +245,10 @@ def body(text: object, maximum_bytes: int) -> str:
 
 
 def size_of_message(entry: Entry) -> int:
-    """Return the bytes of a message as SQS counts them: those of its body, and of its attributes."""
     return len(entry.body.encode()) + size_of(entry.message_attributes)
 
 
 def require_size(given: Entry, queue: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue for a message that is over the queue's MaximumMessageSize with its attributes."""
     most = int(queue["MaximumMessageSize"])
     size = size_of_message(given)
     if size > most:
@@ -286,7 +256,6 @@ def require_size(given: Entry, queue: Mapping[str, str]) -> None:
 
 
 def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
-    """Return the error for a message over the queue's MaximumMessageSize. Its `message` has the recorded words."""
     bound = f"Message must be shorter than {maximum_bytes} bytes"
     return InvalidParameterValue(
         "MessageBody",
@@ -301,8 +270,7 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
 def delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Return a message's own delay of 0 to 900 s, or else the queue's delay (Q6).
 
-    Messages of FIFO queues have only the queue's delay. On such a queue a delay of 0 means the queue's delay (recorded:
-    a zero delay "defaults to queue delay"), and any other delay is an error.
+    FIFO queues refuse a message's own delay. Recorded: a delay of 0 "defaults to queue delay".
     """
     default = int(queue["DelaySeconds"])
     if seconds is None:
@@ -326,18 +294,12 @@ def content_digest(text: str) -> str:
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """Return the key that repeated messages share: the group and the deduplication id.
-
-    If the attribute DeduplicationScope makes an id count for the whole queue, the empty text takes the group's place.
-    """
+    """Return the key of repeated messages, without the group if an id counts for the whole queue."""
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue for an attempt id of a send to a FIFO queue.
-
-    A FIFO queue knows a repeated send by its deduplication ids (F1).
-    """
+    """Refuse an attempt id on a FIFO queue, which knows a repeated send by its deduplication ids (F1)."""
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(
             "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its deduplication id", "Leave it out."

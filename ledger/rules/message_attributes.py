@@ -14,14 +14,14 @@ from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import JsonFloat, forbidden, json_value
 
-#: Patterns of whole texts. Java's regular expressions, which Spark uses, read them in the same way, except for \w.
+#: Patterns of whole texts. Java's regular expressions (Spark) read them in the same way, except for \w.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
-#: M1: "attribute names may have letters beyond ASCII". Java's form of NAME, with Java's classes for Python's \w.
+#: M1: "attribute names may have letters beyond ASCII". In Java \w has only ASCII.
 JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
-#: The id of a message's sender is stored among the attributes, under this name, which no user's attribute can have.
+#: The sender's id is stored under this name, which no user's attribute can have.
 SENDER = "AWS.SenderId"
 
 
@@ -46,7 +46,7 @@ class Attribute(NamedTuple):
 def message_attributes(given: object) -> dict[str, Attribute]:
     """Return attributes by name from strings, numbers (int, float, Decimal), bytes, or SQS's form.
 
-    SQS's form is {DataType, StringValue or BinaryValue}. Raises InvalidParameterValue, which names the attribute.
+    Raises InvalidParameterValue, which names the attribute.
     """
     if given is None:
         return {}
@@ -62,15 +62,11 @@ def message_attributes(given: object) -> dict[str, Attribute]:
 
 
 def attributes_of_json(text: str) -> object:
-    """Return the JSON value of a text in a column of attributes, for `message_attributes`; None for an empty text.
-
-    Raises ValueError, with the reason, for a text that is no JSON.
-    """
     return json_value(text) if text else None
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Return how many bytes of attributes count towards the message's size: those of names, types and values."""
+    """Return how many bytes of attributes count towards the message's size."""
     return sum(
         len(text)
         for name, one in attributes.items()
@@ -79,7 +75,6 @@ def size_of(attributes: Mapping[str, Attribute]) -> int:
 
 
 def md5_of_body(text: str) -> str:
-    """Return MD5OfBody: the MD5 of the body in UTF-8, in hexadecimal digits."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -155,7 +150,6 @@ def _attribute(name: str, given: object) -> Attribute:
             _advice(given, value, match[1]),
         )
     if has_lists(given):
-        # Only one value is stored: lists would be lost.
         raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)
@@ -174,7 +168,6 @@ def require_characters(field: str, place: str, text: str) -> None:
 
 
 def has_lists(given: object) -> bool:
-    """Return whether an attribute has list values, which only SQS's API model has. An empty list does not count."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
@@ -183,7 +176,6 @@ def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidP
 
 
 def _advice(given: object, value: object, kind: str) -> str:
-    """Return what to do about a value of a wrong Python type; the empty text for a right type, and for None."""
     if value is None or isinstance(value, bytes if kind == "Binary" else str):
         return ""
     accepted = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
@@ -191,9 +183,9 @@ def _advice(given: object, value: object, kind: str) -> str:
 
 
 def _number(name: str, given: Real | Decimal) -> str:
-    """Return the text of a number: as a JSON text has it, or as Python or numpy writes the number.
+    """Return a number as a JSON text has it, or as Python or numpy writes it.
 
-    numpy writes its own float32: Python would write it with more digits.
+    Python would write numpy's float32 with more digits.
     """
     if isinstance(given, JsonFloat):
         return given.text
@@ -213,7 +205,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def sender_id(given: object) -> str | None:
-    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, no spaces. None stays None.
+    """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, or None.
 
     Raises InvalidParameterValue.
     """

@@ -1,7 +1,6 @@
-"""The id of a message: its segment, and its number in the segment (`seq`).
+"""The id of a message: its segment, and its number in the segment (`seq`). So no id is stored.
 
-So no id is stored. The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's name,
-and 8 of `seq`.
+The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of the segment's name, and 8 of `seq`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from ledger.errors import InvalidParameterValue
 SEGMENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89][0-9a-f]{3}-[0-9a-f]{4}")
 MESSAGE_ID = re.compile(SEGMENT.pattern + r"[0-9a-f]{8}")
 SEGMENT_LENGTH = 28
-#: The numbers of messages in a segment (`seq`) run from 0 to below this bound.
 SEQ_BOUND = 2**32
-#: A send numbers its segments. These numbers, the ordinals of the segments, run from 0 to below this bound.
+#: The bound of a segment's number (ordinal) in its send.
 ORDINAL_BOUND = 2**18
 
 
 def new_send_key() -> str:
-    """Return 18 random hexadecimal digits that all segments of one send share."""
     return secrets.token_hex(9)
 
 
@@ -32,10 +29,9 @@ def send_key(*parts: str) -> str:
 
 
 def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
-    """Return the name of the segment with the number `ordinal` of a send.
+    """Return a segment's name. It has 70 of the 72 bits of the send's key, and 18 bits of the ordinal.
 
-    The name has 70 of the 72 bits of the send's key, and 18 bits of the ordinal. The one writer of an open segment may
-    append to it. Nobody appends to any other segment.
+    Only the one writer of an open segment appends to it.
     """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
     digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]
@@ -43,17 +39,15 @@ def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
 
 
 def is_open(segment_name: str) -> bool:
-    """Return whether a segment of this name was made as an open one: its writer may append to it."""
     return segment_name[19] == "9"
 
 
 def message_id(segment_name: str, seq: int) -> str:
-    """Return the id of the message with the number `seq` in a segment."""
     return f"{segment_name}{seq:08x}"
 
 
 def place(identifier: object) -> tuple[str, int]:
-    """Return (segment, seq) of a message id. Raises InvalidParameterValue for a value that cannot be an id of ours."""
+    """Return (segment, seq) of a message id. Raises InvalidParameterValue for any other value."""
     if not isinstance(identifier, str) or not MESSAGE_ID.fullmatch(identifier):
         raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive returned it")
     return identifier[:SEGMENT_LENGTH], int(identifier[SEGMENT_LENGTH:], 16)

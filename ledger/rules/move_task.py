@@ -18,13 +18,11 @@ from ledger.rules.limits import MILLISECONDS
 
 #: SQS's ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
-#: A running task without an update for this many milliseconds counts as abandoned.
+#: In milliseconds without an update.
 ABANDONED_AFTER = 60_000
 
 
 class TaskStatus(str, Enum):
-    """SQS's statuses of a message move task."""
-
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
     CANCELLED = "CANCELLED"
@@ -61,10 +59,10 @@ def new_task(
 ) -> MoveTask:
     """Return a task that starts now; `others` are all tasks of the same source.
 
-    Raises InvalidParameterValue if one of the others runs. Recorded: only one task of a source may run at a time.
+    Two tasks that start at once have the same id, so a store keeps only one of them.
 
-    The id of the new task is computed from the ids of the others. So if two processes start a task at once, both new
-    tasks have the same id, and a store keeps only one of them.
+    Raises:
+        InvalidParameterValue: Another task of the source runs (recorded).
     """
     others = list(others)
     if any(task.is_running for task in others):
@@ -77,10 +75,7 @@ def new_task(
 
 
 def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
-    """Return whether `task` may be stored together with the stored tasks.
-
-    A stored task may be replaced by its next revision. A new task may be stored if no other task of its source runs.
-    """
+    """Return whether `task` may be stored: as a stored task's next revision, or if no other task of its source runs."""
     stored = next((one for one in stored_tasks if one.task == task.task), None)
     if stored is not None:
         return stored.revision == task.revision - 1
@@ -90,7 +85,7 @@ def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
 def allowance(task: MoveTask, now: int) -> int | None:
     """Return how many messages a task may move now; None means all.
 
-    The task keeps its rate, counted from its start. It may move the messages of each second when the second begins.
+    The rate counts from the task's start. It allows the messages of each second when the second begins.
     """
     if task.rate is None:
         return None
@@ -99,14 +94,14 @@ def allowance(task: MoveTask, now: int) -> int | None:
 
 
 def is_abandoned(task: MoveTask, now: int) -> bool:
-    """Return whether a running task had no update for so long that another process may take the next step."""
+    """Return whether another process may take the running task's next step."""
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 
 def put_back(task: MoveTask, now: int) -> MoveTask:
-    """Return the task as it should be, if a clock that was ahead of `now` dated its start or its last update.
+    """Return the task as a right clock would have dated it.
 
-    A task with a rate continues at once: its new start allows for the messages that it has moved.
+    The new start allows for the messages that the task has moved, so a task with a rate continues at once.
     """
     begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
     started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
@@ -114,47 +109,36 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
 
 
 def taken(task: MoveTask, now: int) -> MoveTask:
-    """Return the task for a process that is about to take the task's next step.
-
-    Only the process that stores this task moves messages in that step.
-    """
+    """Mark the task for a process. Only the process that stores this revision makes the next step."""
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` more messages, of at most `allowed`; None for no bound.
-
-    A running task is completed if it moved fewer messages than it was allowed: the queue has no more. A task without a
-    bound is completed, too.
-    """
+    """Return the task after `moved` messages. It is completed if `allowed` is greater, or None."""
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
 
 
 def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
-    """Return the task as it is when it is cancelled or has failed."""
     return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
 
 
 def handle_of(task: MoveTask, source_arn: str) -> str:
-    """Return the task's handle for users, in SQS's form: base64 of the JSON of the task's id and its source's ARN."""
+    """Return the task's handle, in SQS's form."""
     text = json.dumps({"taskId": task.task, "sourceArn": source_arn}, separators=(",", ":"))
     return base64.b64encode(text.encode()).decode()
 
 
 def task_id(handle: object) -> str:
-    """Return the task's id in a handle. Raises InvalidParameterValue."""
     return _read(handle)["taskId"]
 
 
 def source_of(handle: object) -> str:
-    """Return the ARN of the source queue in a task's handle. Raises InvalidParameterValue."""
     return _read(handle)["sourceArn"]
 
 
 def _read(handle: object) -> dict[str, str]:
-    """Return the contents of a handle. Raises InvalidParameterValue in the recorded words."""
     try:
         contents = json.loads(base64.b64decode(handle, validate=True)) if isinstance(handle, str) else None
     except (ValueError, RecursionError):
@@ -170,7 +154,7 @@ def _read(handle: object) -> dict[str, str]:
 
 
 def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
-    """Return the running task of this handle. Raises ResourceNotFound, and what `task_id` raises."""
+    """Return the running task of this handle. Raises ResourceNotFound and InvalidParameterValue."""
     identifier = task_id(handle)
     for task in tasks:
         if task.task == identifier and task.is_running:

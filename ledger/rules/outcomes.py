@@ -5,8 +5,8 @@ from __future__ import annotations
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.visibility import Outcome, Verb
 
-#: The error of each verb and outcome. A pair without an entry is a success. V8: "change is an error; delete on a
-#: standard queue succeeds and does nothing"; V13: "change is InvalidParameterValue [...], delete succeeds again".
+#: A pair without an entry is a success. V8: "change is an error; delete on a standard queue succeeds and does nothing";
+#: V13: "change is InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
     (Verb.CHANGE, Outcome.ALREADY_DELETED): InvalidParameterValue,
@@ -18,12 +18,11 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13: the bound in SQS's error for a change of a deleted message.
+#: V13: the bound of SQS's error.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
 def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling: int | None) -> LedgerError | None:
-    """Return the error to raise for an outcome, or None if the outcome is a success."""
     kind = ERRORS.get((verb, outcome))
     if kind is None:
         return None
@@ -47,7 +46,7 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
         )
     if outcome is Outcome.NOT_IN_FLIGHT:
         return MessageNotInflight(
-            # The sentence is from the API reference of ChangeMessageVisibility.
+            # Source: the API reference of ChangeMessageVisibility.
             "The specified message isn't in flight.",
             f"Nothing was changed: its visibility timeout has run out, or it was released (receipt handle {handle}). "
             "Receive it again.",

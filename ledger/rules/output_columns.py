@@ -1,13 +1,11 @@
 """The columns of a new or existing output table, from the rows of a write.
 
-A new table leaves out a column whose type no row shows (None only, [], {}). The table's property LEFT_OUT names these
-columns, and the first rows that show a column's type add the column. Rows with any other column that the table lacks
-are refused if they show its type, so a mistyped name makes no new column. (Otherwise the column is left out.) A writer
-can ask for a new column: by WIDEN, by an Arrow schema that has the column, or by Spark's setting for schema evolution.
+A new table leaves out a column whose type no row shows (None only, [], {}). The first rows that show the type add the
+column. Any other new column is refused if the rows show its type, so a mistyped name makes no column. A writer can ask
+for new columns: by WIDEN, by an Arrow schema, or by Spark's setting for schema evolution.
 
-A column gets a wider type only if the writer asks for it by WIDEN. The one exception is a number type that only came
-from the first Python values (BY_CHANCE). Later Python values make this type wider. If a column that keeps its type does
-not hold a value exactly, all rows of the write are refused.
+A column gets a wider type only by WIDEN. The one exception is a number type that came from Python values (BY_CHANCE):
+later Python values widen it. If a column does not hold a value exactly, all rows of the write are refused.
 """
 
 from __future__ import annotations
@@ -36,29 +34,24 @@ from ledger.rules.column_types import (
     with_known_types,
 )
 
-#: The value of `schema=` by which a writer lets the table's columns follow the rows.
+#: The value of `schema=` that asks for new columns and wider types.
 WIDEN = "widen"
-#: The property of a table that names the columns, and the fields inside columns, that were left out of the new table.
+#: The table's property with the columns, and the fields inside columns, that a new table left out.
 LEFT_OUT = "ledger.columnsLeftOut"
-#: The property of a table that names the columns whose number types only came from the first Python values.
+#: The table's property with the columns whose number types came from the first Python values.
 BY_CHANCE = "ledger.columnsTypedByChance"
-#: The text for null in the names of partition folders.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-#: The part of an error that offers to widen a column. See `without_offer`.
 OFFER = f', or give schema="{WIDEN}", which makes '
-#: A task that refuses a value raises an error with this text, a sentence about the value, and the id of the row's
-#: message.
+#: The error of a task that refuses a value: REFUSES, a sentence, END, the id of the row's message, END.
 REFUSES = "ledger refuses a value: "
-#: The sentence and the id each end in END. Inside both, a POINT follows each BAR, so no bar of a name or a value is
-#: taken for the end.
+#: A POINT follows each BAR in the sentence and the id, so that neither contains END.
 BAR, POINT, END = "|", ".", "||"
 REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
-#: How a user converts a column of the rows in pandas and pyarrow, as an error advises it. Each key says whether the
-#: rows have texts, and names the type of the table's column.
+#: A user's conversion of a column, by (whether the rows have texts, the type of the table's column).
 _FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
 _CASTS = {
     **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
@@ -70,10 +63,9 @@ _CASTS = {
 
 
 class ColumnsDiffer(Exception):
-    """The rows do not fit the table, or no table can be made for them. The error says why, and what to do.
+    """The rows do not fit the table, or no table can be made for them.
 
-    If the error is about one row, `row` is the row's number (from 0), and `place` names the row in words. Either may be
-    unknown (None, empty).
+    `row` (from 0) and `place` (in words) say where the wrong row is.
     """
 
     def __init__(self, sentence: str, row: int | None = None, place: str = "") -> None:
@@ -85,10 +77,8 @@ class ColumnsDiffer(Exception):
 class ColumnsAsked:
     """A writer's requests about a table's columns.
 
-    `widen` asks for wider types, and for the columns that the table lacks. `add` asks only for these columns (by a
-    setting of Spark's session). `declared` has the types of some columns, as a schema of Delta's log. `by_chance` is
-    True if the rows are Python values. Then the first values alone decide the types of a new table's columns, except
-    the declared ones.
+    `widen` asks for wider types and new columns, `add` for new columns alone. `declared` is a schema as in Delta's log.
+    `by_chance` is True for Python values.
     """
 
     widen: bool = False
@@ -102,12 +92,7 @@ NOTHING_ASKED = ColumnsAsked()
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a table shall have.
-
-    `schema` has the form of Delta's log. `added` names its new columns, `retyped` the columns with a changed type, and
-    `left_out` the columns that a new table leaves out. `by_chance` names the columns of numbers whose type only came
-    from the first Python values.
-    """
+    """The columns that a table shall have. `schema` has the form of Delta's log."""
 
     schema: Mapping[str, Any]
     added: tuple[str, ...] = ()
@@ -117,15 +102,14 @@ class Columns:
 
     @property
     def changes(self) -> bool:
-        """Whether an existing table gets other columns."""
         return bool(self.added or self.retyped)
 
 
 def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
-    Raises ColumnsDiffer in these cases: no column has a type, a name or a type cannot be used, two names differ at most
-    in capitals, or no value fits its column's declared type (Fit.NEVER).
+    Raises:
+        ColumnsDiffer: No column has a type, a name or type cannot be used, or a declared type never fits.
     """
     declared = requests.declared
     types = {field["name"]: field["type"] for field in rows["fields"]}
@@ -174,17 +158,19 @@ def columns_of(
     requests: ColumnsAsked = NOTHING_ASKED,
     first: Callable[[str], str] | None = None,
 ) -> Columns:
-    """Return the columns that a table with this schema and these properties has once the rows are in.
+    """Return the columns that an existing table has once the rows are in.
 
-    `first` returns the first value of a column of Arrow rows, by the column's path. If `first` is None, the rows are a
-    DataFrame of Spark, and errors advise in SQL. Raises ColumnsDiffer, which names each column that is refused for its
-    type or name. (Values are checked later.)
+    Args:
+        first: Returns a column's first value, by its path. None means rows of Spark, for which errors advise in SQL.
+
+    Raises:
+        ColumnsDiffer: A name or a type is wrong. Values are checked later.
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
     before = table
     if requests.declared is not None:
         kinds = {field["name"]: _type_of(table, field["name"]) for field in requests.declared["fields"]}
-        # A declared column that can never fit is left out here: the error below is about `schema=`, not about rows.
+        # A declared column that can never fit is reported below, as an error of `schema=`.
         differ = {name for name, kind in kinds.items() if kind is not None and _clashes(requests.declared, name, kind)}
         agreeing = [field for field in requests.declared["fields"] if field["name"] not in differ]
         before = merge.struct(table, {**requests.declared, "fields": agreeing}, "")
@@ -199,24 +185,19 @@ def columns_of(
 
 
 def refused_value(match: re.Match[str]) -> tuple[str, str]:
-    """Return the sentence about the value that failed a task, and the value's row in words (empty if unknown).
-
-    `match` is a match of REFUSED in Spark's error.
-    """
+    """Return the sentence and the row, in words, of a match of REFUSED."""
     sentence, message = (one.replace(BAR + POINT, BAR) for one in match.groups())
     return sentence, f"the row of message {message}" if message else ""
 
 
 def with_points(text: str) -> str:
-    """Return a text with a POINT after each BAR, for the error of a task that refuses a value."""
     return text.replace(BAR, BAR + POINT)
 
 
 def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
-    """Return what to do about a column with a value that the table's type does not hold.
+    """Return what to do about values that a column does not hold.
 
-    If `name` is a path inside a column, `inside` is that column. `sql` is True if the rows are a DataFrame of Spark,
-    and False for rows of pandas or Arrow.
+    `inside` is the column that the path `name` is in. `sql` is True for rows of Spark.
     """
     if str(given).startswith("timestamp[ns"):
         return f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
@@ -225,7 +206,6 @@ def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = 
 
 
 def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> str:
-    """Return how to convert the values that do not fit the column, in terms of the rows' library."""
     are_plain, to = isinstance(given, str) and isinstance(column, str), name_of(column)
     has_fractions = are_plain and (given in FLOATS or decimal_of(given) is not None)
     digits = decimal_of(column) or ((0, 0) if column in INTEGERS else None) if are_plain else None
@@ -250,10 +230,9 @@ def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> st
 def differing(
     name: str, given: Any, column: Any, example: str = "", first: str = "", inside: str = "", *, sql: bool = False
 ) -> str:
-    """Return the sentence for a column with a value that the table's type does not hold.
+    """Return the sentence for a value that the column does not hold.
 
-    `example` is such a value. `first` is the column's first value, if the two types never fit. `inside` and `sql` are
-    as in `advice`.
+    `example` is such a value. `first` is the column's first value, if the two types never fit.
     """
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
@@ -261,17 +240,11 @@ def differing(
 
 
 def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
-    """Return the sentence for a float that is NaN or infinite, in rows for a column without such values."""
     sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
     return f"{sentence}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    """Return the part of an error that offers a wider type for the column, or for the value at `path` inside the
-    column.
-
-    If no wider type holds both, the text says so.
-    """
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
@@ -279,18 +252,13 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def without_offer(sentence: str, why: str) -> str:
-    """Return an error's sentence with the offer of a rewrite by Spark in place of OFFER.
-
-    `why` is why this process does not widen the table, in words that can follow "because of".
-    """
+    """Replace the offer to widen the column by the offer of a rewrite by Spark, "because of" `why`."""
     return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
 
 
 class _Merge:
-    """Merges a table's columns with those of rows, and collects which columns are added, retyped and wrong."""
-
     def __init__(
         self,
         left_out: frozenset[str],
@@ -298,13 +266,13 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        # Only callers with Arrow's rows give `first`, so without `first` the rows are a DataFrame of Spark.
+        # Only callers with Arrow's rows give `first`.
         self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
-        #: The names of the rows' columns. All other names are paths inside these columns.
+        #: The rows' columns. All other names are paths inside them.
         self._whole: tuple[str, ...] = ()
         self.added: list[str] = []
         self.retyped: list[str] = []
@@ -379,7 +347,6 @@ class _Merge:
         return {**column, **parts}
 
 
-#: The part of an error about a column that has another type in `schema=` than in the table.
 IN_SCHEMA = "in schema="
 
 
@@ -411,10 +378,7 @@ def _nameless_sentence(name: str) -> str:
 
 
 def _is_nameless(name: str, kind: Any) -> bool:
-    """Return whether the name of a column, or of a field inside it, has only spaces.
-
-    Spark cannot refer to such a name.
-    """
+    """Return whether a column, or a field inside it, has a blank name. Spark cannot refer to such a name."""
     if not name.strip():
         return True
     if isinstance(kind, str):
@@ -424,7 +388,6 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def paths_without_type(name: str, kind: Any) -> list[str]:
-    """Return the paths of the parts of a column whose type the rows do not show: see `with_known_types`."""
     known_type = with_known_types(kind)
     if known_type is None:
         return [name]
@@ -437,9 +400,9 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
 
 
 def without_maps_of_local_times(columns: Columns) -> Columns:
-    """Return the columns with which delta-rs makes a new table. Raises ColumnsDiffer if none are left.
+    """Leave out the columns that delta-rs cannot make, which the first append adds.
 
-    The columns that delta-rs cannot make (`has_local_time_in_map`) are left out. The first append of rows adds them.
+    Raises ColumnsDiffer if no column is left.
     """
     fields = columns.schema["fields"]
     later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
@@ -452,7 +415,6 @@ def without_maps_of_local_times(columns: Columns) -> Columns:
 
 
 def stored_as_null(name: str) -> str:
-    """Return the sentence for a text that Delta stores as null, in a partition column."""
     return (
         f"column {name} has an empty text, or {NULL_PARTITION}, and the table is partitioned by it: Delta would store "
         "NULL. Give NULL, or another text"
@@ -460,7 +422,6 @@ def stored_as_null(name: str) -> str:
 
 
 def stored_as_text(name: str) -> str:
-    """Return the sentence for bytes in a partition column, which Delta would store as a text."""
     return (
         f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
         "give back as other bytes. Partition by a text instead"
@@ -468,7 +429,6 @@ def stored_as_text(name: str) -> str:
 
 
 def key_twice(name: str, value: str) -> str:
-    """Return the sentence for a map with a repeated key: readers keep different values of the key, or fail."""
     return (
         f"column {name} has a map with the key {value} twice, of which each reader of the table keeps another "
         "value, or fails: keep one value of each key"
@@ -476,7 +436,6 @@ def key_twice(name: str, value: str) -> str:
 
 
 def not_utf8(name: str) -> str:
-    """Return the sentence for a text that is no UTF-8. Spark would store the bytes, and other readers would fail."""
     return (
         f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "
         f"in a binary column, or have {name} mended by make_valid_utf8"
@@ -484,7 +443,6 @@ def not_utf8(name: str) -> str:
 
 
 def outside_years(name: str, value: str) -> str:
-    """Return the sentence for a day or an instant outside the years of Delta's readers."""
     return (
         f"column {name} has the value {value}, which lies outside the years 1 to 9999: Python and other readers of the "
         f"table would fail on it. Leave it out, or write {name} as a text"
@@ -492,13 +450,11 @@ def outside_years(name: str, value: str) -> str:
 
 
 def properties_of(columns: Columns) -> dict[str, str]:
-    """Return the properties LEFT_OUT and BY_CHANCE of a new table, if the table has such columns."""
     names = {LEFT_OUT: columns.left_out, BY_CHANCE: columns.by_chance}
     return {name: json.dumps(known) for name, known in names.items() if known}
 
 
 def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
-    """Return the columns, in lower case, that a property of a table names. A value that is no list names none."""
     try:
         names = json.loads(properties.get(name, "[]"))
     except ValueError:
@@ -507,7 +463,6 @@ def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
 
 
 def _has_numbers(kind: Any) -> bool:
-    """Return whether a type is a number type, or has one inside."""
     if isinstance(kind, str):
         return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
     return any(map(_has_numbers, inner_types(kind)))

@@ -1,9 +1,8 @@
-"""The permissions of a ledger's files and folders that a group shares.
+"""The permissions of a ledger's files and folders that a group shares, as git's core.sharedRepository.
 
-The permissions follow git's core.sharedRepository, on a local path. The group reads and writes, and everybody else
-reads or has no access. No file of a table is written again in place, so for such a file only the right to read counts.
-Every user of the ledger writes locks. By its set-group-ID bit, a folder gives its group to files that are made later.
-By its default ACL, a folder gives such files their permissions, whatever the umask.
+The group reads and writes, and everybody else reads or has no access. A table's file is never written in place, so it
+needs only the right to read. By its set-group-ID bit, a folder gives its group to later files. By its default ACL, it
+gives them their permissions, whatever the umask.
 """
 
 from __future__ import annotations
@@ -12,20 +11,16 @@ import stat
 import struct
 from typing import NamedTuple
 
-#: The kernel's format of a default ACL: the name of its extended attribute, and its version. An entry has a tag, bits
-#: of permissions, and an id (_NO_ID: none).
+#: The extended attribute of a default ACL, and the version of its format. An entry has a tag, permissions and an id.
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
-#: The extended attribute with the ACL of a file or folder itself, and further tags: a named group, and the mask of all
-#: entries of groups.
+#: The extended attribute of an entry's own ACL. _MASK bounds all entries of groups and named users.
 ACCESS_ACL, _NAMED_GROUP, _MASK = "system.posix_acl_access", 0x08, 0x10
 _NAMED_USER = 0x02
 _READ, _WRITE, _ENTER = 4, 2, 1
 
 
 class LocalEntry(NamedTuple):
-    """A file or a folder, as the file system describes it. `is_lock` marks a lock, which every user writes."""
-
     path: str
     mode: int
     owner: int
@@ -34,16 +29,14 @@ class LocalEntry(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether the entry is a folder."""
         return stat.S_ISDIR(self.mode)
 
 
 def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
     """Return the permissions of a file or folder once it is shared.
 
-    In a folder, the owner and the group may do everything. For a file, the owner's permissions stay, and the group may
-    read. The group may also write a lock, and any file that the file's owner may write. If `everyone` is true, all
-    others may read.
+    The group may read everything, and write folders, locks, and the files that their owner may write. If `everyone` is
+    true, all others may read.
     """
     bits = stat.S_IMODE(mode)
     if stat.S_ISDIR(mode):
@@ -54,43 +47,38 @@ def shared_mode(mode: int, *, everyone: bool, is_lock: bool = False) -> int:
 
 
 def default_acl(*, everyone: bool) -> bytes:
-    """Return the default ACL that a shared folder gives to later files, as the kernel stores it."""
     full = _READ | _WRITE | _ENTER
     others = _READ | _ENTER if everyone else 0
     return _acl_of([(_OWNER, full, _NO_ID), (_GROUP, full, _NO_ID), (_OTHERS, others, _NO_ID)])
 
 
 def mode_of_acl(acl: bytes) -> int:
-    """Return what an ACL gives to the owner, the group and others, as the bits of a mode. A mask counts as the group's
-    entry, as it does in the mode of a file."""
+    """Return an ACL as the bits of a mode. As in a file's mode, a mask counts as the group's entry."""
     entries = {tag: permissions for tag, permissions, _ in _entries_of(acl) if tag in (_OWNER, _GROUP, _OTHERS, _MASK)}
     group = entries.get(_MASK, entries.get(_GROUP, 0))
     return entries.get(_OWNER, 0) << 6 | group << 3 | entries.get(_OTHERS, 0)
 
 
 class AccessBits(NamedTuple):
-    """What the group, all others, and the users and groups that an ACL names may do, as bits of a mode (rwx)."""
+    """What others than the owner may do, as bits of a mode (rwx). `named` is for an ACL's named users and groups."""
 
     group: int = 7
     others: int = 7
     named: int = 7
 
     def common(self, other: AccessBits) -> AccessBits:
-        """Return what both let them do."""
         return AccessBits(self.group & other.group, self.others & other.others, self.named & other.named)
 
     def limit_mode(self, mode: int) -> int:
-        """Take what is beyond these bits from the mode of a file or folder without an ACL."""
         return mode & ~0o077 | mode & (self.group << 3 | self.others)
 
     def limit_acl(self, acl: bytes) -> bytes:
-        """Take what is beyond these bits from the entries of an ACL."""
         limits = {_GROUP: self.group, _OTHERS: self.others, _NAMED_USER: self.named, _NAMED_GROUP: self.named}
         return _acl_of([(tag, bits & limits.get(tag, 7), number) for tag, bits, number in _entries_of(acl)])
 
 
 def access_bits(mode: int, acl: bytes | None) -> AccessBits:
-    """Return what a file or folder with this mode and ACL, or a default ACL alone, lets others than the owner do.
+    """Return what a file or folder lets others than its owner do. `mode` counts only without an ACL.
 
     In the mode of a file with an ACL, the group's bits are the mask, and the ACL has the group's own entry.
     """
@@ -124,7 +112,7 @@ def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
 
 
 def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
-    """Return whether the users of a group may enter a folder. `acl` is the folder's own ACL, if it has one."""
+    """Return whether the users of a group may enter a folder, by its own ACL or its mode."""
     entries = [] if acl is None else _entries_of(acl)
     mask = next((permissions for tag, permissions, _ in entries if tag == _MASK), _ENTER)
     named = [permissions for tag, permissions, number in entries if tag == _NAMED_GROUP and number == group]
@@ -134,12 +122,11 @@ def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
 
 
 def is_shared(root: LocalEntry) -> bool:
-    """Return whether a ledger is shared with its group, by the permissions of its folder."""
     return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
 
 
 def lacking(root: LocalEntry, entry: LocalEntry) -> str | None:
-    """Return, in words, what keeps the group from using a file or folder of a shared ledger; None if nothing does."""
+    """Return, in words, what keeps the group from using a file or folder."""
     if entry.group != root.group:
         return "is of another group"
     needed = stat.S_IRWXG if entry.is_folder else stat.S_IRGRP | (stat.S_IWGRP if entry.is_lock else 0)

@@ -1,6 +1,6 @@
 """The statements that AddPermission and RemovePermission keep in a queue's Policy.
 
-The module `policy_decision` says what the statements mean. M4 is a rule of docs/reference/rules.md.
+M4 is a rule of docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 
 #: The API reference of AddPermission: "An Amazon SQS policy can have a maximum of seven actions per statement."
 MOST_ACTIONS = 7
-#: The API reference of AddPermission: the form of a Label, and of an id in AWSAccountIds.
 _LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
 #: The actions that may be granted to other accounts. A grant of an action includes its batch action.
 ACTIONS = (
@@ -45,7 +44,6 @@ OWNER_ACTIONS = (
 )
 
 
-#: The demands of `is_understood` on a policy.
 UNDERSTOOD = (
     "Each Statement must be an object with Effect (Allow or Deny), Principal or NotPrincipal, Action or NotAction, "
     "and perhaps Resource or NotResource: texts, lists of texts, and principals by their kinds"
@@ -53,7 +51,7 @@ UNDERSTOOD = (
 
 
 def is_understood(policy: Mapping[str, Any]) -> bool:
-    """Return whether every statement of a policy has the members that it needs, in the form of UNDERSTOOD.
+    """Return whether every statement of a policy has the form of UNDERSTOOD.
 
     A Deny with a misspelled member would silently deny nothing.
     """
@@ -87,9 +85,9 @@ def with_permission(
     """Return the policy with one more statement, which allows the `actions` to the accounts.
 
     Raises:
-        InvalidParameterValue: The label has wrong characters, or is taken (recorded: "Already exists"). An account's id
-            or a list is wrong. M4: an action is unknown, or is for the owner alone.
-        MissingParameter: No account or no action is given.
+        InvalidParameterValue: The label is taken (recorded: "Already exists"), or a value is wrong. M4: an action is
+            unknown, or is for the owner alone.
+        MissingParameter: A list is empty.
         OverLimit: M4: there are more than MOST_ACTIONS actions.
     """
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
@@ -131,9 +129,9 @@ def with_permission(
 
 
 def without_permission(policy: str | None, label: str) -> str:
-    """Return the policy without the statement of a label. Raises InvalidParameterValue if there is none.
+    """Return the policy without the statement of a label; the empty text if none is left.
 
-    If no statement is left, return the empty text, which removes the policy.
+    Raises InvalidParameterValue if there is no such statement.
     """
     document = _read(policy, "")
     others = [statement for statement in document["Statement"] if statement.get("Sid") != label]

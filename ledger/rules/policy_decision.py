@@ -1,9 +1,8 @@
-"""The decision of a queue's policy about a caller.
+"""The decision of a queue's policy about a caller. Only the endpoint enforces policies.
 
-Only the endpoint enforces policies. The rules are IAM's, except for conditions. An explicit Deny wins, also against the
-owner's account. The owner's account needs no Allow. Other accounts need an Allow, and may never do the actions that are
-the owner's alone. No Condition is evaluated: a Deny with a Condition denies, and an Allow with a Condition does not
-allow.
+The rules are IAM's, except for conditions. An explicit Deny wins, also against the owner's account. The owner's account
+needs no Allow. Other accounts need an Allow, and may never do OWNER_ACTIONS. A Deny with a Condition denies, and an
+Allow with a Condition does not allow.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ _ROOT = re.compile(r"arn:[a-z-]+:iam::([0-9]{12}):root")
 
 
 def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
-    """Return whether a caller (an account's id, and the caller's ARN) may do an action to a queue.
-
-    `owner` is the id of the account that owns the queue. `policy` is the queue's Policy, or None.
-    """
+    """Return whether a caller may do an action to a queue. `owner` and `account_id` are the ids of accounts."""
     is_owner = account_id == owner
     if not is_owner and action in OWNER_ACTIONS:
         return False
@@ -54,8 +50,7 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
 
 
 def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
-    """Return whether a statement's member matches. With only the `Not` member, return whether none of its texts
-    matches."""
+    """Return whether a statement's member matches, or its `Not` member does not."""
     if member in statement:
         return any(map(matches, _listed(statement[member])))
     return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))
@@ -73,6 +68,5 @@ def _is_principal(one: str, account_id: str, caller_arn: str) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Return whether a text matches a pattern with * and ?."""
     parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None

@@ -1,12 +1,10 @@
 """The output tables that accept files which were written elsewhere.
 
-Spark writes a DataFrame with the rows of a claim into a separate table with the same *demands*. The demands are the
-output table's columns with their limits (NOT NULL, CHAR(n)), generated columns, constraints, partitioning and
-properties. So Spark applies the demands as in the output table itself, and a commit may add the files to the output
-table.
+Spark writes a claim's rows into a separate table with the same *demands*: columns with their limits (NOT NULL,
+CHAR(n)), generated columns, constraints, partitioning and properties. Then a commit adds the files to the output table.
 
-A DataFrame for any other output table is written by Spark into the table itself, and Spark commits. The demands of such
-a table depend on its own state (identity columns, row ids), or delta-rs does not know them.
+Spark itself writes and commits to any other output table: the table's demands depend on its own state (identity
+columns, row ids), or delta-rs does not know them.
 """
 
 from __future__ import annotations
@@ -16,41 +14,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: The folder of an output table that holds the folders of its writes.
 FOLDER = "ledger_writes"
-#: Features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
+#: The features that a writer applies to rows while it writes them, or that demand nothing of appended rows.
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
-#: The accepted versions in a table's protocol: for readers READER and READER_OF_FEATURES, for writers WRITER, those
-#: below it, and WRITER_OF_FEATURES.
+#: The accepted versions in a table's protocol. A writer's version below WRITER is accepted, too.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
-#: The protocol of a table without demands.
 PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
-#: Beginnings of the names of properties that demand more than appended files, whatever the protocol says. A property
-#: with a value of NOTHING demands nothing.
+#: Beginnings of the names of properties that demand more than appended files, unless their value is one of NOTHING.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
-    # A list of files for other readers, which Spark rewrites after each of its own commits.
+    # Spark rewrites this list of files, for other readers, after each of its own commits.
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")
 #: Beginnings of the keys of a column's metadata that make the column depend on the table's own state.
 OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.typeChanges")
-#: Beginnings of the names of properties about work on a table after a write. `Demands.actions` leaves these out.
+#: Beginnings of the names of properties about work on a table after a write.
 AFTERWARDS = ("delta.autoOptimize.",)
-#: Types of columns that every writer knows, without a feature of the table.
+#: The types of columns that every writer knows, without a feature of the table.
 PLAIN = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
-#: The property by which columns have other names in files than in queries, so that Spark accepts more names.
+#: By this property columns have other names in files, so Spark accepts more names.
 MAPPING = "delta.columnMapping.mode"
-#: Delta accepts no column name with one of these characters, unless names are mapped.
+#: The characters that no column name has, unless names are mapped.
 NOT_IN_NAMES = " ,;{}()\n\t="
 
 
 @dataclass(frozen=True)
 class Demands:
-    """The demands of a Delta table on its rows and files.
-
-    They are the table's protocol as in the log, the JSON of its columns, its partition columns, and its properties.
-    """
+    """The demands of a Delta table on its rows and files. `protocol` is as in the log, and `schema` is JSON."""
 
     protocol: Mapping[str, Any]
     schema: str
@@ -66,10 +57,7 @@ class Demands:
         return features, json.loads(self.schema), self.partitions, dict(self.properties)
 
     def actions(self, table_id: str, now: int) -> dict[str, Any]:
-        """Return the actions of the first commit of a table with these demands, by name, as Delta's log has them.
-
-        Properties of AFTERWARDS are left out.
-        """
+        """Return the first commit of a table with these demands, without the properties of AFTERWARDS."""
         metadata = {
             "id": table_id,
             "format": {"provider": "parquet", "options": {}},
@@ -82,10 +70,7 @@ class Demands:
 
 
 def not_applied(demands: Demands) -> list[str]:
-    """Return, in words, the demands that a write into another folder does not apply.
-
-    The list is empty for a table that accepts files written elsewhere.
-    """
+    """Return, in words, the demands that a write into another folder does not apply."""
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
@@ -106,11 +91,7 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
 
 
 def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
-    """Return the demands of a new table for rows with these columns (a JSON of Spark's) and these properties.
-
-    Every value of such a table may be null. Return None if a column needs more of Delta, if two names differ at most in
-    capitals, or if there is no column. Then Spark has to make the table.
-    """
+    """Return the demands of a new table with these columns (Spark's JSON); None if Spark has to make the table."""
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]
     except _NotPlain:
@@ -122,10 +103,7 @@ def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> 
 
 
 def odd_name(kind: Any) -> str | None:
-    """Return the first name inside a type that Delta accepts only where names are mapped; None if there is none.
-
-    The type has the form of Delta's log: a table's schema, or the type of one column.
-    """
+    """Return the first name inside a type that Delta accepts only where names are mapped."""
     if isinstance(kind, str):
         return None
     for field in kind.get("fields", ()):

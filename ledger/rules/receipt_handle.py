@@ -1,8 +1,7 @@
-"""Receipt handles: their text, and how to read it.
+"""Receipt handles: `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id.
 
-A handle is the text `queue.lane.segment.seq.receipt.checksum`, where `queue` is the queue's id. Users must not rely on
-its parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32) shows that a handle was
-cut or mistyped, and no more.
+Users must not rely on the parts. The receipt is 128 random bits, so nobody can guess a handle. The checksum (CRC-32)
+only shows that a handle was cut or mistyped.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ _RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
 class ReceiptHandle(NamedTuple):
-    """The place of a message, and the receipt under which it was received."""
-
     queue: str
     lane: int
     segment: str
@@ -34,12 +31,11 @@ class ReceiptHandle(NamedTuple):
 
 
 def new_receipt_id() -> str:
-    """Return a new receipt, for a new claim."""
     return secrets.token_hex(16)
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Return True for a receipt, and False for None and for an empty text: an empty claim has no receipt.
+    """Return whether a claim has a receipt: an empty claim has None or the empty text.
 
     Raises InvalidParameterValue for any other value.
     """
@@ -52,13 +48,12 @@ def is_receipt(receipt_id: object) -> bool:
 
 
 def encode(handle: ReceiptHandle) -> str:
-    """Return the text of a handle."""
     text = ".".join(map(str, handle))
     return f"{text}.{zlib.crc32(text.encode()):08x}"
 
 
 def decode(text: object, queue: str) -> ReceiptHandle:
-    """Return the handle in `text`. Raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
+    """Return the handle in `text`. Raises ReceiptHandleIsInvalid if it is no handle of `queue` (the queue's id)."""
     match = _HANDLE.match(text) if isinstance(text, str) else None
     if match is None or f"{zlib.crc32(match.string[:-9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
         raise ReceiptHandleIsInvalid(text, "It is not one that receive handed out.")

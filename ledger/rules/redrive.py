@@ -1,8 +1,8 @@
 """Dead letters: their queues, and the records of a move (D1, D2 and M4 of docs/reference/rules.md).
 
 D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
-body, attributes, sent time". Nothing is copied: the message stays in its segment. The records of both queues say which
-queue has the message.
+body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records of both queues say
+which queue has it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
-#: A worker parks a message that fails after this many receives, unless the worker's caller gives a number or the queue
-#: has a RedrivePolicy.
 RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
 
 @dataclass(frozen=True)
 class RedrivePolicy:
-    """The queue `target` gets messages that were received `maximum_receives` times and not deleted."""
-
     target: str
     maximum_receives: int
 
@@ -44,12 +40,11 @@ class RedriveAllowPolicy:
     sources: tuple[str, ...] = ()
 
     def allows(self, source: str) -> bool:
-        """Return whether the queue `source` (a name) may name the policy's queue."""
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
 def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
-    """Return the redrive policy in a queue's attributes; None if it has no policy. M4: raises InvalidParameterValue."""
+    """Return the redrive policy in a queue's attributes, or None. M4: raises InvalidParameterValue."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
@@ -76,18 +71,15 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def dead_letter_names(attributes: Iterable[Mapping[str, str]]) -> set[str]:
-    """Return the names of the queues that a redrive policy names. `attributes` has those of each queue."""
     policies = map(policy_of, attributes)
     return {policy.target for policy in policies if policy is not None}
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a call for a queue's attributes answers it: without spaces, its count as a number.
-
-    Return a text that is no policy unchanged.
+    """Return a redrive policy as SQS answers it: without spaces, its count as a number. Other texts stay unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
-    an integer". SQS also answered a policy of several lines in this form.
+    an integer".
     """
     stored = _map(text) or {}
     if set(stored) != set(_FIELDS) or not re.fullmatch(r"[0-9]{1,4}", str(stored["maxReceiveCount"])):
@@ -97,10 +89,7 @@ def answered(text: str) -> str:
 
 
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
-    """Return the redrive allow policy in a queue's attributes; by default it allows all queues.
-
-    Raises InvalidParameterValue.
-    """
+    """Return the redrive allow policy in a queue's attributes. Raises InvalidParameterValue."""
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
@@ -121,10 +110,7 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
 
 
 def require_names_once(given: Mapping[str, str]) -> None:
-    """Raise InvalidParameterValue if a policy that is being set has a name twice: one of its values would be lost.
-
-    A stored policy with a repeated name is still read.
-    """
+    """Raise InvalidParameterValue if a new policy has a name twice. Stored policies are still read."""
     for name in ("RedrivePolicy", "RedriveAllowPolicy"):
         try:
             json.loads(given.get(name) or "{}", object_pairs_hook=names_once)
@@ -134,10 +120,7 @@ def require_names_once(given: Mapping[str, str]) -> None:
 
 
 def require_own(given: Mapping[str, str], account: Account) -> None:
-    """Raise InvalidParameterValue when a policy that is being set names a queue of another account or region (M4).
-
-    ARNs with the account FORMER of older ledgers are accepted.
-    """
+    """Raise InvalidParameterValue if a new policy names a queue of another account or region (M4)."""
     text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
     if bound is not None:
@@ -156,13 +139,13 @@ def require_own(given: Mapping[str, str], account: Account) -> None:
 def require_target(
     queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
 ) -> None:
-    """Raise InvalidParameterValue when a RedrivePolicy that is being set names an impossible target (M4)."""
+    """Raise InvalidParameterValue if a new RedrivePolicy names an impossible target (M4)."""
     policy = policy_of(attributes) if "RedrivePolicy" in given else None
     if policy is None:
         return
     text = attributes["RedrivePolicy"]
     target = {queue.name: queue for queue in queues}.get(policy.target)
-    # M4: an existing queue may be its own target. A queue that is being made may not, because it does not exist yet.
+    # M4: an existing queue may be its own target. A queue that is being made does not exist yet.
     if target is None:
         raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
@@ -174,24 +157,22 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """Return why `destination` cannot take dead or redriven messages of `source`; None if it can take them."""
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
     if source.attributes.get("FifoQueue") and destination.attributes["Lanes"] != lanes:
-        # A group has to stay in one lane, so that two receives at once do not both get messages of the group.
+        # If a group changed its lane, two receives at once could both get messages of the group.
         return f"FIFO queues need equal Lanes; the source has {lanes}"
     return None
 
 
 def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
-    """Return the error for a redrive from a queue that no queue's RedrivePolicy names (D2, recorded)."""
+    """Return the error for a redrive from a queue that no RedrivePolicy names (D2, recorded)."""
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
 
 
 def require_destination(source: Any, destination: Any) -> None:
-    """Raise InvalidParameterValue when a queue cannot be the destination of a redrive."""
     another = "Must be another queue than the source" if destination.id == source.id else None
     bound = another or broken_bound(source, destination)
     if bound is not None:
@@ -199,10 +180,7 @@ def require_destination(source: Any, destination: Any) -> None:
 
 
 def receives_before_parking(attributes: Mapping[str, str], maximum_receives: int | None) -> int | None:
-    """Return after how many receives a worker parks a message that fails: after `maximum_receives`, if that is given.
-
-    Return None if the worker never parks a message, because the queue's RedrivePolicy decides.
-    """
+    """Return after how many receives a worker parks a message. None: the queue's RedrivePolicy decides."""
     if maximum_receives is not None:
         return maximum_receives
     return RECEIVES_BEFORE_PARKING if policy_of(attributes) is None else None
@@ -214,18 +192,14 @@ def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
 
 
 def moved_away(record: Record, target: str) -> Record:
-    """Return the source queue's record of a message that leaves for the queue `target`. The last receipt is kept."""
     return record._replace(moved_to=target)
 
 
 def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
-    """Return the target's record of a dead letter (D1).
+    """Return the target's record of a dead letter (D1), with the receive count (recorded) and the first receive.
 
-    The message keeps its receive count (recorded) and its first receive. On FIFO queues its retention restarts.
-
-    M4: if `target` is the queue `origin` itself, the count and the first receive restart. With the old count, nobody
-    could receive the message again. No earlier receipt works on the message. On FIFO queues the message comes after all
-    messages in the queue. On standard queues its retention does not restart, so no message stays for ever.
+    On FIFO queues the retention restarts. On standard queues it goes on, so that no message stays for ever. M4: if the
+    target is the queue itself, the count restarts, because with the old count nobody could receive the message.
     """
     if target == origin:
         return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
@@ -238,16 +212,11 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 
 
 def redriven(now: int, origin: str | None = None) -> Record:
-    """Return the destination's record of a message that is redriven from `origin` (D2).
-
-    By this record the message was never received, and its retention begins now. A receipt from before the redrive is
-    unknown.
-    """
+    """Return the destination's record of a redriven message (D2): never received, with a new retention."""
     return Record(enqueued_at=now, origin_queue=origin)
 
 
 def _map(text: str) -> dict[str, Any] | None:
-    """Return the JSON map in a text; None if the text is no JSON map."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """The facts about one message, or about several messages that share them. Instants are in milliseconds, or None."""
+    """The facts about one message, or about several messages that share them. Instants are in milliseconds."""
 
     receipt_id: str | None = None
     attempt_id: str | None = None
@@ -22,13 +22,13 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
-    #: The id of the queue that a dead letter, or a redriven message, was moved from.
+    #: The id of the queue that the message was moved from.
     origin_queue: str | None = None
-    #: The id of the queue that the message was moved to. The record's own queue no longer has the message.
+    #: The id of the queue that the message was moved to. The record's own queue no longer has it.
     moved_to: str | None = None
-    #: Replaces `sent_at` for a message that was moved to the queue, if the move restarted the message's retention.
+    #: The instant of a move that restarted the message's retention. It replaces `sent_at`.
     enqueued_at: int | None = None
-    #: The Delta table to which the receiver began to write its output, and the id of the write. See `in_doubt`.
+    #: The output table, and the id of the receiver's write.
     writing_to: str | None = None
     write_id: str | None = None
 
@@ -37,16 +37,13 @@ UNTOUCHED = Record()
 
 
 class Hold(NamedTuple):
-    """A receive's hold on a message: its receipt, its start and its end."""
-
     receipt_id: str
     received_at: int
     visible_at: int
 
 
 class Status(str, Enum):
-    """S2's three states in more detail. S2's "stored" is VISIBLE, DELAYED or LOCKED. The last three states are those of
-    GONE."""
+    """The state of a message. S2's "stored" is VISIBLE, DELAYED or LOCKED."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -64,8 +61,7 @@ GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
     """Return the state of a message at `now`. A deadline that equals `now` has passed.
 
-    A message expires at `expires_at`, even if it is held: Q7, "counted from the send". If `expires_at` is None, expiry
-    does not count.
+    A message expires even if it is held (Q7).
     """
     if record.deleted_at is not None:
         return Status.DELETED
@@ -81,15 +77,14 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
 
 
 def deadline(record: Record) -> int:
-    """Return when the last hold or lock of a message ends or ended; -1, before any time, if there was none."""
+    """Return when the last hold or lock of a message ends or ended; -1 if there was none."""
     return -1 if record.visible_at is None else record.visible_at
 
 
 def hold(record: Record) -> Hold | None:
-    """Return the last hold of a message by a receipt, even if the hold is over.
+    """Return the last hold of a message, even if it is over; None if no receipt is on record.
 
-    Return None if no receipt is on record. Either no receipt ever held the message, or the message was locked, restored
-    or purged after the hold, or deleted long ago.
+    A lock, a restore, a purge, and time after a delete remove the receipt from the record.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -97,16 +92,15 @@ def hold(record: Record) -> Hold | None:
 
 
 def latest_hold(records: Iterable[Record]) -> Hold | None:
-    """Return the hold of these messages that ends last; None if no hold is on record."""
     holds = [one for one in map(hold, records) if one is not None]
     return max(holds, key=lambda one: one.visible_at, default=None)
 
 
 def in_doubt(record: Record) -> bool:
-    """Return whether a write of the message's output was begun, and the write's end is not recorded.
+    """Return whether a write of the message's output was begun, and its end is not recorded.
 
-    An invariant of the rules: while a message is in doubt, the receipt of the write stays on record. If the table is
-    gone, the owner restores the message by this receipt.
+    An invariant: while a message is in doubt, the receipt of the write stays on record. By this receipt the owner
+    restores the message if the table is gone.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
@@ -114,9 +108,8 @@ def in_doubt(record: Record) -> bool:
 class Retention(NamedTuple):
     """How long a queue keeps a message, in milliseconds from its arrival (Q7).
 
-    An expired message stays expired, except after a repair of the clock (see `put_back`). A change to a longer `period`
-    notes in `expired_before` the latest arrival that had expired before the change. Upkeep notes the same before it
-    drops expired messages. Messages that arrived up to the noted instant stay expired, however long the period becomes.
+    Messages that arrived up to `expired_before` stay expired, however long `period` becomes. A change to a longer
+    period sets `expired_before`, and so does upkeep before it drops messages.
     """
 
     period: int
@@ -127,41 +120,28 @@ class Retention(NamedTuple):
         return max(now - self.period, self.expired_before)
 
     def ends(self, arrived_at: int) -> int:
-        """Return when a message that arrived at this instant expires.
-
-        If the message is noted as expired, return an instant before the note was made.
-        """
+        """Return when a message expires; an instant before the note if the message is noted as expired."""
         end = arrived_at + self.period
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
 
     def changed(self, period: int, now: int) -> Retention:
-        """Return the retention after a change of the period at `now`.
-
-        A change to a shorter period notes nothing new.
-        """
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
         """Return the retention after the repair of a clock that was ahead, and noted too much as expired.
 
-        Messages that are younger than the period come back, if upkeep has not dropped them. These may include messages
-        that had expired by a right clock.
+        Messages that are younger than the period come back, unless upkeep has dropped them.
         """
         return self._replace(expired_before=min(self.expired_before, now - self.period))
 
 
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
-    """Return when a message expires (Q7), counted from the send, or from a move that is recorded as `enqueued_at`.
+    """Return when a message expires (Q7), counted from its arrival.
 
-    If a clock that was ahead dated a message's send, a repair records an arrival before the send. The retention of such
-    a message counts from its send.
+    The repair of a clock can record an arrival before the send. Then the send counts.
     """
     return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
 
 def arrived_at(record: Record, sent_at: int) -> int:
-    """Return when a message came to its queue: by its send, or by a move.
-
-    A FIFO queue's order depends on this instant, and so does the retention (see `expires_at`).
-    """
     return sent_at if record.enqueued_at is None else record.enqueued_at

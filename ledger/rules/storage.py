@@ -7,27 +7,25 @@ from collections.abc import Mapping
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
-#: The schemes of S3. delta-rs commits to S3 by a put that fails if the file exists (If-None-Match). Spark puts without
-#: a condition, at best under its own lock, which delta-rs ignores. So Spark could overwrite commits of delta-rs.
+#: The schemes of S3. delta-rs commits by a put that fails if the file exists (If-None-Match). Spark puts without a
+#: condition, and so could overwrite commits of delta-rs.
 S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
 OBJECT_STORES = (*S3, *AZURE, *GCS)
 #: Schemes on which commits are atomic between machines, for Spark and for delta-rs.
 SAFE_FOR_BOTH = (*AZURE, *GCS)
-#: Schemes that are safe for Spark, and that delta-rs does not know.
+#: delta-rs does not know these schemes.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: Schemes on which delta-rs commits, unless the caller asks for another engine.
+#: The caller may ask for another engine.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
-#: The prefixes that delta-rs accepts before the name of an option.
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
-#: The storage_options that count if the user does not give them. delta-rs's own timeout is 180 seconds, and nobody can
-#: interrupt that wait.
+#: The default storage_options. delta-rs's own timeout is 180 seconds, and nobody can interrupt that wait.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
-#: The options of the very first request, whose error mostly means a wrong name or key.
+#: For the very first request, whose error mostly means a wrong name or key.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
-#: Options of Hadoop's S3A, and the options of delta-rs that replace them.
+#: Options of Hadoop's S3A, and delta-rs's options for the same.
 OF_HADOOP = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
@@ -41,7 +39,6 @@ OF_HADOOP = {
 
 
 def unknown(scheme: str) -> tuple[str, str]:
-    """Return the bound and the fix of the error about an unknown scheme."""
     if scheme == "s3n":
         return (
             "s3n: has gone from Hadoop, and no other engine ever knew it",
@@ -53,7 +50,6 @@ def unknown(scheme: str) -> tuple[str, str]:
 
 
 def advice_on_reaching(scheme: str) -> str:
-    """Return advice on what to look at if an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:
         options = (
@@ -76,18 +72,13 @@ def for_spark(place: str) -> str:
 
 
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
-    """Return options as delta-rs takes them, all text.
-
-    Raises InvalidParameterValue if the options are no mapping, a name is no text, or a value is no text, boolean or
-    number.
-    """
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")
     texts = {}
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
-            # Do not show the value itself: it may be a secret.
+            # Do not show the value: it may be a secret.
             raise InvalidParameterValue(
                 "storage_options",
                 f"{name}: {type(value).__name__}",
@@ -105,13 +96,12 @@ def bare(option: str) -> str:
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the `given` options, and those of `defaults` that are not given, whatever the prefix of their names."""
     given_names = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in given_names}, **given}
 
 
 def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix; None if there is none."""
+    """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
             delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))

@@ -1,8 +1,6 @@
-"""The visibility rules: the outcome of a verb for one message, and the message's new record.
+"""The visibility rules: a verb's outcome for one message, and the message's new record.
 
-V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts about SQS. For SQS's verbs, a table
-(TABLE, or a variant) has the outcome for each standing of a receipt. This module decides, and a store records the
-decision.
+V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts about SQS.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from ledger.rules.state import UNTOUCHED, Record, Status, deadline, in_doubt, st
 
 
 class Standing(Enum):
-    """How a receipt relates to the message that it was issued for."""
+    """How a receipt relates to its message."""
 
     UNKNOWN = "nothing is recorded about the message"
     DELETED = "the message is deleted"
@@ -28,14 +26,12 @@ class Standing(Enum):
 
 
 class Verb(str, Enum):
-    """The verbs of SQS that act through a receipt. The tables of outcomes are about these verbs."""
-
     CHANGE = "change_visibility"
     DELETE = "delete"
 
 
 class Outcome(str, Enum):
-    """What a verb did to one message. An outcome other than CHANGED and DELETED means that nothing changed."""
+    """A verb's outcome for one message. Only CHANGED and DELETED mean that something changed."""
 
     CHANGED = "changed"
     DELETED = "deleted"
@@ -46,21 +42,20 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
-    #: M2: two actions of one call would record different things about the message, so neither action has an effect. SQS
-    #: has no rule for this case.
+    #: M2: two actions of one call contradict each other, so neither has an effect. SQS has no rule for this case.
     CONTRADICTED = "contradicted"
 
 
 class Receipts(str, Enum):
-    """The receipts through which a standard queue accepts changes, by the queue's attributes (V8, V9)."""
+    """The receipts through which a standard queue accepts changes (V8, V9)."""
 
     FENCED = "only those of a receipt that holds its message, or postponed it"
     LATE = "also those of a receipt whose message nobody received since"
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V13: the outcomes on a standard queue by default. The variants below have their differences. An invariant of
-#: this table: only a receipt that is HELD, LATE, RELEASED or POSTPONED changes anything.
+#: V8, V9, V13: the outcomes on a standard queue by default. An invariant: only a receipt that is HELD, LATE, RELEASED
+#: or POSTPONED changes anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
@@ -79,19 +74,17 @@ TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
 }
-#: V9: the differences of queues with LateChange=accept. Recorded: "The recorded service says 200 on standard queues".
+#: V9, LateChange=accept. Recorded: "The recorded service says 200 on standard queues".
 LATE_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.CHANGE): Outcome.CHANGED,
     (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
 }
-#: V8: the differences of queues with Receipts=recorded: "The recorded service lets the change through". The deadline
-#: changes, and the message keeps the newer receipt. If the message has no newer receipt (after a lock, a restore, a
-#: move), nothing changes.
+#: V8, Receipts=recorded: "The recorded service lets the change through". The deadline changes, and the message keeps
+#: the newer receipt.
 RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
-#: V10: the differences of FIFO queues. Recorded: "Reason: The receipt handle has expired." FIFO queues accept no late
-#: change or delete, and nothing through a replaced receipt. A group has one receiver at a time, and after the deadline
-#: there may be another one.
+#: V10, FIFO queues. Recorded: "Reason: The receipt handle has expired." After the deadline the group may have another
+#: receiver.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
@@ -105,7 +98,7 @@ def table(
 ) -> dict[tuple[Standing, Verb], Outcome]:
     """Return the table of outcomes of a queue. `receipts` has no effect on FIFO queues.
 
-    A verb on a whole claim never changes another receiver's message, whatever the queue accepts for single handles.
+    A verb on a whole claim never changes another receiver's message.
     """
     if fifo:
         return FIFO_TABLE
@@ -113,7 +106,6 @@ def table(
 
 
 def standing(record: Record, receipt_id: str, now: int) -> Standing:
-    """Return how `receipt_id` relates to a message with this `record`."""
     if record.deleted_at is not None:
         return Standing.DELETED
     if record.moved_to is not None:
@@ -129,7 +121,7 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
 
 
 def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
-    """Return the record after a receive of a visible message (V2, V3, V14). The count grows by one."""
+    """Return the record after a receive of a visible message (V2, V3, V14)."""
     return Record(
         receipt_id=receipt_id,
         attempt_id=attempt_id,
@@ -157,24 +149,17 @@ def change(
     counted: bool = True,
     mark: int = 0,
 ) -> tuple[Outcome, Record]:
-    """Set the deadline to `timeout` seconds from `now` (V4 to V9). A timeout of 0 from the holder releases the message.
-
-    For `receipts` and `fifo` see `table`.
+    """Set the deadline to `timeout` seconds from `now` (V4 to V9). A timeout of 0 releases the message.
 
     Args:
-        ceiling: The latest deadline, in seconds from the receive that granted the receipt; None for no ceiling. V7, S4:
-            "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
-            returns an error".
-        whole_claim: True for a verb on a whole claim. Messages that were deleted or released separately before are no
-            longer part of the claim: their outcome is SETTLED.
-        only_later: True for heartbeats. A later deadline stays, so that a heartbeat never shortens what the holder
-            extended. A deadline beyond the ceiling becomes the ceiling, and is no error.
-        postpones: True if the holder releases the message now, and the message stays hidden until the deadline. Until
-            then its handle still changes or deletes it. After that the handle works as after any release.
-        counted: If the call releases the message, False takes its receive back from the receive count. The count never
-            falls below 0, and `first_received_at` stays. A message that was released before keeps its count.
-        mark: The deadline of a released message is this many milliseconds earlier. By this difference the views find
-            the reason of each release in a commit.
+        ceiling: The latest deadline, in seconds from the receive. V7, S4: "If you attempt to set the VisibilityTimeout
+            to a value greater than the maximum time left, Amazon SQS returns an error".
+        whole_claim: True for a verb on a whole claim. A message that left the claim before has the outcome SETTLED.
+        only_later: True for heartbeats, which never shorten a deadline. The ceiling bounds their deadline without an
+            error.
+        postpones: True for a release of a message that stays hidden until the deadline, while its handle still works.
+        counted: False if a release takes its receive back from the receive count. A second release takes nothing back.
+        mark: A release's deadline is this many milliseconds earlier, by which the views find the release's reason.
 
     Returns:
         The outcome, and the record, which is unchanged unless the outcome is CHANGED.
@@ -196,7 +181,7 @@ def change(
     if only_later and deadline(record) >= visible_at:
         return outcome, record
     if relation is Standing.REPLACED:
-        # V8, recorded: the deadline changes. A release under the newer receipt stays on record.
+        # A release under the newer receipt stays on record.
         return outcome, record._replace(visible_at=visible_at)
     if gives_back and not counted and record.released_at is None:
         record = record._replace(receive_count=max(0, record.receive_count - 1))
@@ -206,10 +191,7 @@ def change(
 def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
-    """Delete a message through its last receipt (V8, V10, V13). Any other receipt changes nothing.
-
-    On a FIFO queue the receipt works only until its deadline.
-    """
+    """Delete a message through its last receipt (V8, V10, V13), on a FIFO queue only before the deadline."""
     relation = standing(record, receipt_id, now)
     if whole_claim and _settled(record, relation, receipt_id):
         return Outcome.SETTLED, record
@@ -218,10 +200,9 @@ def delete(
 
 
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
-    """Return the record of a message that its holder releases into the dead-letter queue: the record of a release.
+    """Return the record of a message that its holder releases into the dead-letter queue.
 
-    Return None if the receipt does not hold the message. Also return None if the message is in doubt: its output table
-    must be asked first.
+    Return None if the receipt does not hold the message, or before the output table of a message in doubt was asked.
     """
     if in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -230,22 +211,20 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 
 
 def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
-    """Return whether a message left its claim by a release or a delete, and not because another receiver deleted it.
+    """Return whether a message left its claim by its holder's release or delete.
 
     After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
     """
     given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
-    # The message was released under this receipt, and has moved to another queue since then.
+    # Released under this receipt, and moved to another queue since then.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (relation is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """Hide a message that nobody holds (V12). Return None if the lock is refused.
+    """Hide a message that nobody holds (V12). Return None if the lock is refused, as for a message in doubt.
 
-    The message keeps its receive count, and no receipt works on it. S0: "the message immediately becomes invisible (it
-    is locked) for the duration of the timeout". The lock of a message in doubt is refused: its output table must be
-    asked first.
+    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout".
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
@@ -255,30 +234,22 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 
 
 def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
-    """Return whether a retried receive with this attempt id gets this message again, under the same receipt (F3).
-
-    True if the earlier attempt still holds the message.
-    """
+    """Return whether a repeated receive with this attempt id gets the message again (F3)."""
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
     return status(record, 0, now) is Status.IN_FLIGHT
 
 
 def last_receipt(records: Iterable[Record]) -> str | None:
-    """Return the receipt of the claim that an attempt gets again, from the records of the messages that it holds (F3).
+    """Return the receipt of the claim that a repeated attempt gets (F3).
 
-    If late changes are accepted, an attempt may hold two claims, and gets the claim that was received last. Return None
-    if there are no records.
+    If late changes are accepted, an attempt may hold two claims. The claim that was received last counts.
     """
     return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
 
 
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
-    """Return whether a message still belongs to a receipt's claim. With `now`, the deadline must not have passed
-    either.
-
-    A message leaves the claim by a delete, a release, a move, or a later receive, lock or restore.
-    """
+    """Return whether a message still belongs to a receipt's claim and, given `now`, its deadline has not passed."""
     gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
     if gone or record.receipt_id != receipt_id:
         return False
@@ -286,30 +257,22 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
 
 
 def is_postponed(record: Record, now: int) -> bool:
-    """Return whether a message was released and is hidden until a deadline that has not passed."""
     return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
-    """Return the record under the same receipt, with the timeout and the ceiling counted from `now` (F3)."""
+    """Count the timeout and the ceiling from `now`, under the same receipt (F3)."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
 def purge(record: Record, now: int) -> Record:
-    """Return the record of a purged message: deleted, under no receipt.
-
-    No receipt restores the message.
-    """
     return record._replace(receipt_id=None, attempt_id=None, deleted_at=now)
 
 
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
-    """Undo a delete under this receipt, for the owner: return the record of a message that is visible again.
+    """Undo a delete under this receipt, or end a doubt after the deadline; None for any other message.
 
-    A message that is in doubt, and whose deadline has passed, is restored as well. If a write was begun for the
-    message, its output table must be asked before the restore: see `output_doubts.to_fence`. No receipt works on a
-    restored message. The receive count stays. Return None for any other message, and for a message under another
-    receipt.
+    If a write was begun for the message, its output table must be asked first: see `output_doubts.to_fence`.
     """
     doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):

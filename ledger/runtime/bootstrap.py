@@ -28,14 +28,13 @@ _UV = "uv==0.13.9"
 
 
 class BootstrapError(RuntimeError):
-    """The environment could not be made. The message says why and what to do."""
+    """The environment could not be made."""
 
 
 def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Continue in the environment in `folder` of the checkout, with the project and `extras`.
 
-    The call first makes the environment, or brings it up to date. If the running Python is the environment's, the call
-    returns. Otherwise it starts the same command again with the environment's Python, and does not return. If the
+    If another Python runs, the call starts the same command with the environment's Python, and does not return. If the
     environment cannot be made, the process ends with a message on stderr.
 
     With `LEDGER_BOOTSTRAP=off` do nothing: the running Python must have all packages.
@@ -67,22 +66,16 @@ def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> Non
 
 
 class Environment:
-    """The `.venv` of one checkout, or an environment in another folder of it."""
-
     def __init__(self, checkout: Path, folder: str = ".venv") -> None:
         self.checkout = checkout
         self.folder = checkout / folder
         self.python = self.folder / "bin" / "python"
 
     def is_running(self) -> bool:
-        """Return whether the running Python is this environment's."""
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Return whether the stamp or the environment's Python shows that something is missing or out of date.
-
-        The stamp names the extras that were installed, and has the digest of `contents` at that time.
-        """
+        """Return whether something is missing or out of date, by the stamp."""
         stamp = self._stamp()
         return (
             stamp.get("contents") != self.contents()
@@ -91,20 +84,18 @@ class Environment:
         )
 
     def contents(self) -> str:
-        """Return a digest of the checkout's path and of the files that list the packages."""
         digest = hashlib.sha256(str(self.checkout).encode())
         for name in ("pyproject.toml", "constraints.lock"):
             digest.update((self.checkout / name).read_bytes())
         return digest.hexdigest()
 
     def record(self, extras: Iterable[str]) -> None:
-        """Write the stamp, which says that the environment now holds the project and `extras`."""
         written = self.folder / f"{_STAMP}.{os.getpid()}"
         written.write_text(json.dumps({"contents": self.contents(), "extras": sorted(extras)}))
         written.replace(self.folder / _STAMP)
 
     def bring_up_to_date(self, extras: Iterable[str]) -> None:
-        """Create the environment if it does not work, and install into it. If it lacks nothing, do nothing.
+        """Create the environment if it does not work, and install what it lacks.
 
         If several processes call this at once, one works and the others wait. Raises BootstrapError.
         """
@@ -129,7 +120,6 @@ class Environment:
             return {}
 
     def _works(self) -> bool:
-        """Return whether the folder holds a virtual environment whose Python starts, and is new enough."""
         probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
         try:
             return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0
@@ -145,7 +135,7 @@ class Environment:
                 return
         if importlib.util.find_spec("venv") is None:
             raise BootstrapError(_no_venv("the module venv"))
-        # If there is no ensurepip, the environment gets no pip of its own. The running Python's pip can fill it.
+        # Without ensurepip the environment gets no pip of its own. The running Python's pip can fill it.
         can_seed = importlib.util.find_spec("ensurepip") is not None
         if not can_seed and importlib.util.find_spec("pip") is None:
             raise BootstrapError(_no_venv("the modules ensurepip and pip"))
@@ -157,7 +147,7 @@ class Environment:
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
         quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
         configuration = _pip_configuration()
-        # uv does not read pip's configuration. So use pip if that configuration names an index, or forbids one.
+        # uv does not read pip's configuration, so pip installs if that names or forbids an index.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}
@@ -172,10 +162,7 @@ class Environment:
             )
 
     def _uv(self) -> str | Path | None:
-        """Return the machine's uv, else the environment's. If neither has uv, install it into the environment.
-
-        Return None if that fails.
-        """
+        """Return the machine's uv, else the environment's, which is installed if missing."""
         on_path = shutil.which("uv")
         if on_path:
             return on_path
@@ -183,7 +170,6 @@ class Environment:
         return own if own.exists() or _run([*self._pip(), "install", "--quiet", _UV]) else None
 
     def _pip(self) -> list[str | Path]:
-        """Return the command of a pip that installs into this environment. Raises BootstrapError if there is none."""
         own: list[str | Path] = [self.python, "-m", "pip"]
         if subprocess.run([*own, "--version"], capture_output=True).returncode == 0:
             return own
@@ -206,7 +192,6 @@ def _only_one_process(lock: Path) -> Iterator[None]:
 
 
 def _pip_configuration() -> dict[str, str]:
-    """Return the configuration of the machine's pip, from its files and its environment: option -> value."""
     output = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     lines = (line.partition("=") for line in output.splitlines())
     return {name.rpartition(".")[2].replace("_", "-"): value.strip("'\"") for name, _, value in lines}
@@ -221,7 +206,7 @@ def _no_venv(missing: str) -> str:
 
 
 def _run(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> bool:
-    """Run a command, with `environment` on top of the present one and output on stderr; return whether it succeeded."""
+    """Run a command with its output on stderr; return whether it succeeded."""
     return subprocess.run(command, stdout=2, env={**os.environ, **(environment or {})}).returncode == 0
 
 

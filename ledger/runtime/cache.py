@@ -19,10 +19,7 @@ class RuntimeSetupError(LedgerError, RuntimeError):
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `$LEDGER_CACHE`, else `ledger` in the XDG cache folder. Make it if it is missing.
-
-    Raises RuntimeSetupError if the folder cannot be made.
-    """
+    """Return the cache folder, and make it if it is missing. Raises RuntimeSetupError."""
     own = os.environ.get("LEDGER_CACHE")
     shared = os.environ.get("XDG_CACHE_HOME")
     folder = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "ledger"
@@ -36,11 +33,10 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
-    """Return the cache's folder `name`. If `is_whole(folder)` is false, make the folder first.
+    """Return the cache's folder `name`. If it is not whole, replace it by a draft that `fill` has filled.
 
-    `fill` gets a draft folder, which then replaces the folder `name`. If several processes make the folder at once, one
-    fills its draft while the others wait. If `fill` raises an error, the draft is removed, and the error is raised.
-    Raises RuntimeSetupError if this user may not write to the cache, or if `fill` raises PermissionError.
+    One process fills its draft while others wait. An error of `fill` leaves no draft. Raises RuntimeSetupError for a
+    PermissionError.
     """
     finished = cache_folder() / name
     if is_whole(finished):
@@ -64,7 +60,6 @@ def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path]
 
 
 def say(message: str) -> None:
-    """Print a line on stderr about work that takes time."""
     print(f"ledger: {message}", file=sys.stderr, flush=True)
 
 

@@ -15,12 +15,12 @@ from ledger.place import describe_opening, find_closed_above
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-#: The forms in which the texts of delta-rs's and Arrow's errors have an errno.
+#: The forms of an errno in the texts of delta-rs and Arrow.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
-    """Return what a storage error at a place means, and what to do. Return None for an error without an errno."""
+    """Return what a storage error means, and what to do. Return None for an error without an errno."""
     number = _number_of(error)
     if number is None:
         return None
@@ -35,7 +35,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
         closed = find_closed_above(place) if at.is_relative_to(place) else None
         if closed is not None:
             return describe_closed(closed)
-        # If a file could not be made, the nearest folder above the file that exists denies the access.
+        # If a file could not be made, the nearest existing folder above it denies the access.
         at = next(Path(path) for path in (at, *at.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
         owner, me = _owner_of(at), _name_of(os.geteuid())
         return f"{at} belongs to {owner}, and this is {me} ({system_text})", access_advice(place, owner)
@@ -50,25 +50,22 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
 
 
 def describe_closed(folder: Path) -> tuple[str, str]:
-    """Return in words that this user may not enter a folder above the ledger, and what to do."""
     owner, me = owner_and_user(folder)
     return f"{folder} belongs to {owner}, and {me} may not enter it", f"let users in: {describe_opening(folder)}"
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return whether a storage error means that this user may not use a file or folder."""
     return _number_of(error) in DENIED
 
 
 def may_only_read(folder: Path) -> bool:
-    """Return whether this user may read the ledger in a folder, and may write neither in the folder nor in a table."""
+    """Return whether a folder has a ledger's tables, and this user may write neither in the folder nor in a table."""
     tables = [log.parent for log in folder.glob("*/_delta_log")]
     is_writer = any(os.access(place, os.W_OK) for place in (folder, *tables))
     return bool(tables) and not is_writer
 
 
 def unusable_paths(root: Path) -> set[str]:
-    """Return all paths in the tables of a ledger that this user cannot use (see `find_unusable`)."""
     needed = os.R_OK | os.X_OK | (0 if may_only_read(root) else os.W_OK)
     return {str(path) for log in root.glob("*/_delta_log") for path in _denied(log.parent, needed)}
 
@@ -76,7 +73,7 @@ def unusable_paths(root: Path) -> set[str]:
 def find_unusable(folder: Path, most: int, *, is_reader: bool = False) -> tuple[int, list[Path]]:
     """Return how many paths, of a folder and all below it, this user cannot use, and the first `most` of them.
 
-    Usable are a file that the user may read, and a folder that the user may read, enter and, unless `is_reader`, write.
+    Every file must be readable. Folders must also be enterable and, unless `is_reader`, writable.
     """
     count, first = 0, list[Path]()
     for path in _denied(folder, os.R_OK | os.X_OK | (0 if is_reader else os.W_OK)):
@@ -87,14 +84,13 @@ def find_unusable(folder: Path, most: int, *, is_reader: bool = False) -> tuple[
 
 
 def owner_and_user(path: Path) -> tuple[str, str]:
-    """Return the name of the owner of a path, and the name of the user that this process runs as."""
     return _owner_of(path), _name_of(os.geteuid())
 
 
 def access_advice(place: Path, owner: str) -> str:
-    """Return the commands that let this user work at a place, if files of `owner` prevent it.
+    """Return the commands that let this user work at a place.
 
-    Only the owner of the place gets the advice to take the files below it (`chown`).
+    Only the owner of the place is told to take the files of `owner`.
     """
     (whose, me), quoted = owner_and_user(place), shlex.quote(str(place))
     if whose == me:
@@ -123,7 +119,7 @@ def _denied(folder: Path, needed_of_folders: int) -> Iterator[Path]:
 
 
 def _number_of(error: BaseException) -> int | None:
-    """Return the errno that an error has or its text names, or else that of the nearest of its causes; None if none."""
+    """Return the errno that an error has or its text names, or else that of the nearest of its causes."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:

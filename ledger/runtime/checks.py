@@ -25,9 +25,8 @@ from ledger.runtime.storage import check_storage, is_s3, local_path
 from ledger.version import __version__
 
 OLDEST_PYTHON = (3, 10)
-#: The project's name among the installed packages. On the package index, `ledger` is another project.
+#: On the package index, `ledger` is another project.
 DISTRIBUTION = "ledger-queue"
-#: A finding names at most this many files that cannot be used.
 MOST_NAMED = 3
 #: The packages that the extra `spark` installs.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
@@ -35,15 +34,14 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: If this machine's clock and the time of a new file are more seconds apart, the finding is a FAIL. (By default half of
-#: the setting maximum_clock_skew.)
+#: Beyond so many seconds between this machine's clock and a new file's time the finding is a FAIL.
 MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the doctor's report. `outcome` is OK, WARN or FAIL. `advice` says what to do; it may be empty."""
+    """A line of the doctor's report. `outcome` is OK, WARN or FAIL."""
 
     outcome: str
     subject: str
@@ -55,9 +53,9 @@ class Finding:
 
 
 def examine(root: str | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing that the ledger needs from this machine, and from the storage of `root` if given.
+    """Yield a finding for each thing that the ledger needs from this machine, and from the storage of `root`.
 
-    Raises nothing: if a check raises an error, its finding is a FAIL.
+    If a check raises an error, its finding is a FAIL.
     """
     folder = local_path(root) if root is not None else None
     closed = None if folder is None else find_closed_above(folder)
@@ -106,10 +104,9 @@ def _python() -> Finding:
 
 
 def _required() -> list[tuple[str, str]]:
-    """Return (package, versions as >=1.6.6,<1.7) for each requirement of the installed project that applies here.
+    """Return the project's requirements that apply here, of no extra or of `spark`, each as (package, >=1.6.6,<1.7).
 
-    These are the requirements with bounds on the version that belong to no extra, or to the extra `spark`. If the
-    project is not installed, return the project itself.
+    If the project is not installed, return the project itself.
     """
     try:
         required = metadata.requires(DISTRIBUTION) or []
@@ -138,7 +135,6 @@ def _package(name: str, version_bounds: str) -> Finding:
 
 
 def _lacking_package(name: str) -> Finding:
-    """Return the finding about a package of Spark that is not installed. If another one is, the extra is not whole."""
     found = "not installed: only DataFrames need it"
     if any(importlib.util.find_spec(module) for module in ("pyspark", "delta")):
         return Finding("WARN", name, found, "pip install 'ledger-queue[spark]'")
@@ -146,7 +142,7 @@ def _lacking_package(name: str) -> Finding:
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:
-    # Shorter version numbers are filled up with zeros: 2.1 is 2.1.0.
+    # 2.1 is 2.1.0.
     version, limit = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
     return version == limit if relation == "==" else version < limit if relation == "<" else version >= limit
 
@@ -193,8 +189,8 @@ def _time_zone() -> Finding:
 def _clock(root: str | None) -> Finding:
     """Compare this process's clock with the clock that stamps new files in the ledger's folder.
 
-    If that folder does not exist, the nearest folder above it counts. If there is none on this machine, or if this user
-    may not write there, the folder for temporary files counts.
+    If the folder does not exist, the nearest folder above it counts. If this user cannot write there, the folder for
+    temporary files counts.
     """
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
@@ -230,10 +226,7 @@ def _storage(root: str) -> Finding:
 
 
 def _files(folder: Path) -> Finding:
-    """Look for files and folders of the tables that this user cannot use, such as another user's.
-
-    A user who may write nowhere in the ledger is a reader, which is no fault: such a user needs to read all.
-    """
+    """Look for files and folders of the tables that this user cannot use. A user who may only read is no fault."""
     tables, is_reader = sorted(log.parent for log in folder.glob("*/_delta_log")), may_only_read(folder)
     unusable_files = [find_unusable(table, MOST_NAMED, is_reader=is_reader) for table in tables]
     count = sum(number for number, _ in unusable_files)
@@ -257,10 +250,7 @@ def _files(folder: Path) -> Finding:
 
 
 def _ledger(folder: Path) -> Finding:
-    """Look for tables, or for a backup, at the root: a mistyped root can be a writable folder that is no ledger.
-
-    This check does not open the tables, so it does not see whether they are a ledger's, and whether any is missing.
-    """
+    """Look for tables, or for a backup, at the root: a mistyped root can be a writable folder that is no ledger."""
     backup = describe_backup(folder)
     if backup is not None:
         is_whole, state, fix = backup

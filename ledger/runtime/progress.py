@@ -10,7 +10,6 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
-#: The least number of seconds between two lines of a Meter without a bar.
 LINE_EVERY_SECONDS = 10.0
 
 
@@ -20,24 +19,20 @@ def is_interactive() -> bool:
 
 
 def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `chosen` if it is given; else a function that prints in an interactive process, or `log` elsewhere."""
+    """Return `chosen`, or by default a function that prints in an interactive process, and `log` elsewhere."""
     return chosen or (_say if is_interactive() else log)
 
 
 class Meter:
-    """Shows the progress of work: as a bar, or as lines, at least LINE_EVERY_SECONDS apart.
-
-    If a bar cannot be drawn (stderr is a file on a full disk, for example), the work continues.
+    """Shows the progress of work as a bar, or as lines. If a bar cannot be drawn, the work continues.
 
     Args:
-        what: the name of the counted things, in the plural.
-        total: how many things there are; None if that is not known.
-        say: gets the lines.
+        what: The name of the counted things, in the plural.
         show: True for a bar, False for lines. None means a bar if `rich` is installed, and stderr is a terminal or this
             is a notebook.
 
     Raises:
-        InvalidParameterValue: if `show` is True and `rich` is not installed, or if `show` is not True, False or None.
+        InvalidParameterValue: `show` is True and `rich` is not installed, or `show` is not True, False or None.
     """
 
     def __init__(self, what: str, total: int | None, say: Callable[[str], None], *, show: bool | None = None) -> None:
@@ -62,7 +57,6 @@ class Meter:
                 self._bar[0].stop()
 
     def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
-        """Show how many things are done, how many failed, and what the work has cost."""
         now = time.monotonic()
         if self._bar is not None:
             bar, task = self._bar
@@ -76,7 +70,6 @@ class Meter:
 
 
 def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
-    """Return a line about the progress after this many seconds of work."""
     rate = done / max(seconds, 0.001)
     of = f" of {total:,}" if total is not None and total >= done else ""
     left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""
@@ -98,7 +91,6 @@ def _can_show_bar() -> bool:
 
 
 def _bar(what: str, total: int | None) -> tuple[Any, Any] | None:
-    """Return a bar of rich and the task in it; None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -19,64 +19,57 @@ _QUIET = Path(__file__).with_name("log4j2.properties").resolve()
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Every session needs these settings, wherever it runs. They can still be set after a session has started.
+# For every session. These settings can be set after its start.
 REQUIRED_LATER = {
-    # With one time zone, every reader sees a deadline as the same time. If the zone is not UTC, Delta rebuilds the
-    # state of a small table at each commit.
+    # With one zone, every reader sees a deadline as the same time. If the zone is not UTC, Delta rebuilds a small
+    # table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
-    # For values bound to SQL text. With Spark's default, Delta's parser does not pass them on (delta-io/delta#7640):
-    # even `SELECT :value` fails with UNBOUND_SQL_PARAMETER.
+    # With Spark's default, Delta's parser does not pass on values that are bound to SQL text (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 
-# Every session also needs these settings. They must be set before the session starts.
+# For every session. These settings must be set before its start.
 REQUIRED = {
     **REQUIRED_LATER,
-    # For Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...).
+    # For MERGE, OPTIMIZE and VACUUM.
     "spark.sql.extensions": DELTA_EXTENSION,
-    # For Delta's tables in delta.`path` and CREATE TABLE.
+    # For delta.`path` and CREATE TABLE.
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# The settings on one machine, for work of any size. conf/spark-local.conf has the same settings, and lets Spark fetch
-# Delta's jars.
+# For work of any size on one machine. conf/spark-local.conf has the same settings.
 LOCAL_DEFAULTS = {
     **REQUIRED,
-    # Spark uses all cores of this machine, and no cluster.
     "spark.master": "local[*]",
     # With the default of 1 GB, a send of millions of rows spills to disk.
     "spark.driver.memory": "2g",
-    # Java's time zone is used wherever the session's is not.
+    # Java's time zone counts where the session's does not.
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     # The driver needs no host name that resolves, and accepts no connection from other machines.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # The UI needs a port for each session, and slows the start. `spark.ui.enabled=true` turns it on.
+    # The UI needs a port for each session, and slows the start.
     "spark.ui.enabled": "false",
     # Progress bars mix with what a job prints.
     "spark.ui.showConsoleProgress": "false",
-    # The ledger's tables have few files. Delta's default of 50 tasks for a table's state slows each MERGE.
+    # The ledger's tables have few files. Delta's default of 50 tasks slows each MERGE.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # A shuffle of one machine needs no more tasks. Adaptive execution merges partitions that are too small.
+    # One machine needs no more tasks.
     "spark.sql.shuffle.partitions": "8",
     # Makes toPandas and createDataFrame move columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# For tests and tiny tables, where starting a task takes longer than its work. Plans differ from the plans that users
-# get, so some tests must also run with LOCAL_DEFAULTS.
+# For tests and tiny tables. Users get other plans, so some tests must also run with LOCAL_DEFAULTS.
 SMALL = {
-    # Spark uses one task to read a table's state, and one for a shuffle.
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
     # Compiling a plan takes longer than interpreting it over ten rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # With ten rows, adaptive execution improves no plan.
     "spark.sql.adaptive.enabled": "false",
 }
-#: Java's options with SMALL. The first turns off Java's second compiler, which pays only in processes that run for
-#: minutes. The second chooses the simplest garbage collector.
+#: No second compiler, which pays only in processes that run for minutes, and the simplest garbage collector.
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -85,12 +78,9 @@ def spark_session(
 ) -> SparkSession:
     """Return the existing Spark session, or start one on this machine.
 
-    A session that this call starts gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`: later settings replace
-    earlier ones. This process's environment gets the variables of `submit_environment`. With `s3` the session can read
-    and write S3, and the jars for that are fetched once.
-
-    A session that spark-submit, a notebook server, a cluster or this process started before is used as it is. Only
-    REQUIRED_LATER and `conf` are set on it. For S3, such a session needs the lines of conf/spark-s3.conf.
+    A new session gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`, and this process's environment gets
+    `submit_environment`. With `s3` the jars for S3 are fetched once. On an existing session only REQUIRED_LATER and
+    `conf` are set; for S3 it needs the lines of conf/spark-s3.conf.
 
     Raises RuntimeSetupError if a package, Java or the jars are missing, or if the existing session has no Delta Lake.
     """
@@ -121,10 +111,9 @@ def spark_session(
 
 
 def local_settings(*, small: bool = False) -> dict[str, str]:
-    """Return all settings that a session on this machine starts with, among them the class path of Delta's jars.
+    """Return all settings that a session on this machine starts with, among them the class path of the cached jars.
 
-    If the cache has the jars of S3, they are on the class path, too. Raises RuntimeSetupError if Delta's jars cannot be
-    fetched.
+    Raises RuntimeSetupError if Delta's jars cannot be fetched.
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
@@ -135,34 +124,30 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
 
 
 def submit_arguments(*, small: bool = False) -> list[str]:
-    """Return the arguments that give `spark-submit` the same settings as `spark_session` without `conf`.
+    """Return the arguments that give `spark-submit` the settings of `spark_session`.
 
-    These arguments come before the script. The process also needs `submit_environment()`. Raises RuntimeSetupError if
-    the jars cannot be fetched.
+    The process needs `submit_environment`, too. Raises RuntimeSetupError if the jars cannot be fetched.
     """
     settings = local_settings(small=small)
     return [argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")]
 
 
 def submit_command(script: str | Path, *arguments: str, small: bool = False) -> list[str]:
-    """Return the whole command that runs `script` under pyspark's own spark-submit on this machine.
+    """Return the command that runs `script` under pyspark's own spark-submit, for a process with `submit_environment`.
 
-    Start it with `env=submit_environment()`. Raises RuntimeSetupError if pyspark is missing or the jars cannot be
-    fetched.
+    Raises RuntimeSetupError if pyspark is missing or the jars cannot be fetched.
     """
     return [str(_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
 
 
 def submit_environment() -> dict[str, str]:
-    """Return this process's environment, and what Spark needs: Java, Spark's home, this Python, the loopback address.
+    """Return this process's environment with what Spark needs, without the variables of this process's own JVM.
 
-    Variables by which the new process would connect to this process's JVM are left out. Raises RuntimeSetupError if
-    there is no Java, or no pyspark.
+    Raises RuntimeSetupError if there is no Java, or no pyspark.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
     return {
         **inherited,
-        # Spark's driver and workers run this very Python, unless the environment names another.
         **{name: inherited.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")},
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(_spark_home()),
@@ -171,7 +156,6 @@ def submit_environment() -> dict[str, str]:
 
 
 def _is_started() -> bool:
-    """Return whether Spark was started by spark-submit, by a Connect server, or earlier by this process."""
     if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     from pyspark import SparkContext

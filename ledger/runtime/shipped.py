@@ -8,7 +8,7 @@ from pathlib import Path
 from ledger.runtime.cache import RuntimeSetupError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-#: The folder where a wheel puts these files, below the environment's own folder.
+#: Below the environment's own folder.
 SHARED = "share/ledger"
 
 
@@ -26,7 +26,7 @@ def shipped(folder: str) -> Path:
 def job(name: str) -> Path:
     """Return the script that a command line names: a file, else a shipped job, as `work` or `work.py`.
 
-    Raises RuntimeSetupError for any other name. The error lists the jobs.
+    Raises RuntimeSetupError, which lists the jobs, for any other name.
     """
     file = Path(name)
     if file.is_file():

@@ -13,14 +13,12 @@ from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
 from ledger.runtime.causes import DENIED, explain, may_only_read
 
-# On these file systems, one machine does not always see the file locks of another.
+# On these, one machine does not always see the file locks of another.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
-#: The least number of bytes that a file takes on most file systems.
 _BLOCK = 4_096
 
 
 def local_path(root: str) -> Path | None:
-    """Return the path on this machine that `root` names; None if `root` is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -29,12 +27,10 @@ def local_path(root: str) -> Path | None:
 
 
 def is_s3(root: str) -> bool:
-    """Return whether `root` is a place on S3."""
     return root.partition("://")[0].lower() in S3
 
 
 def object_store(root: str) -> str | None:
-    """Return the place on an object store that `root` names; None if `root` is elsewhere, or is not a place."""
     try:
         place = here("root", root)
     except InvalidParameterValue:
@@ -45,9 +41,8 @@ def object_store(root: str) -> str | None:
 def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
-    If `root` is on this machine, the call writes and removes one small file there, or in the nearest existing folder
-    above. Elsewhere only the scheme of the URI counts. (`ledger.store.delta.commit.storage_report` tries an object
-    store.) A root that is no place is a FAIL, and no error.
+    On this machine, the call writes and removes one small file in the nearest existing folder. Elsewhere only the
+    scheme of the URI counts: `ledger.store.delta.commit.storage_report` tries an object store.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
@@ -106,7 +101,6 @@ def _locks_exclude_each_other(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the type of the file system that holds `folder`; an empty string if the system does not say."""
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""

@@ -12,11 +12,9 @@ from typing import Any
 
 from ledger.delta_log.protocol import reason
 
-#: `Drain.wait` ends at most this many seconds after a signal.
 LOOK_SECONDS = 0.25
-#: Why a claim is given back when its process is told to end.
+#: Why a claim is given back.
 TERMINATED = "the process was told to end (SIGTERM)"
-#: Why a claim is given back when Spark's driver ends before Python.
 JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
@@ -24,9 +22,8 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 def ended_by_sigterm() -> Iterator[None]:
     """Turn SIGTERM into SystemExit during the block, so that the block can give a held claim back.
 
-    The block does so only in the main thread, and only if no other code handles SIGTERM. An error whose cause is
-    SIGTERM becomes SystemExit in any case: in a call that the signal interrupts, Py4J may raise any error, such as
-    `KeyError: 'p'`.
+    It does so in the main thread, if no other code handles SIGTERM. In any thread, an error whose cause is SIGTERM
+    becomes SystemExit: Py4J may turn the signal into any error.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -49,7 +46,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def is_termination(error: BaseException | None) -> bool:
-    """Return whether an error is the SystemExit of SIGTERM, or has it among its causes (as errors of Py4J do)."""
+    """Return whether an error is the SystemExit of SIGTERM, or has it among its causes."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -58,7 +55,6 @@ def is_termination(error: BaseException | None) -> bool:
 
 
 def why_ended(error: BaseException) -> str:
-    """Return in one line why work ended with an error."""
     if is_termination(error):
         return TERMINATED
     return JVM_ENDED if jvm_has_ended(error) else reason(error)
@@ -71,17 +67,14 @@ def jvm_has_ended(error: BaseException) -> bool:
     """
     if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
         return False
-    # If the JVM has ended, Py4J cannot connect, or finds no class by its name.
+    # Without a JVM, Py4J cannot connect, or finds no class by its name.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
 
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back during the block, from this thread and from the processes that it starts.
-
-    A process that was started in the block holds Ctrl-C back until it calls `ignore_interrupts`.
-    """
+    """Hold Ctrl-C back from this thread, and from processes that it starts until they call `ignore_interrupts`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -96,21 +89,19 @@ def ignore_interrupts() -> None:
 
 
 class Drain:
-    """Notes the first signal that tells this process to end. `asked` is its number; None until a signal comes."""
+    """Notes the first signal that tells this process to end. `asked` is its number."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
 
     def end(self) -> None:
-        """Raise the usual exception of the signal, if one came: KeyboardInterrupt for Ctrl-C, SystemExit for
-        SIGTERM."""
         if self.asked is not None:
             raise self._ending(self.asked)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for some seconds, or until the process is told to end. Return whether the process was told to end."""
+        """Wait for some seconds, or until the process is told to end. Return whether it was."""
         until = time.monotonic() + seconds
-        # Sleep in short steps: after a signal whose handler raises nothing, Python continues the sleep.
+        # After a signal whose handler raises nothing, Python continues a sleep.
         while self.asked is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
         return self.asked is not None
@@ -128,10 +119,7 @@ class Drain:
 
 @contextlib.contextmanager
 def draining() -> Iterator[Drain]:
-    """Note SIGTERM and Ctrl-C in the Drain during the block.
-
-    The Drain gets signals only in the main thread, and each of the two only if no other code handles it.
-    """
+    """Note SIGTERM and Ctrl-C in the Drain, in the main thread and if no other code handles them."""
     drain = Drain()
     usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     is_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,8 +1,8 @@
 """Threads and jobs that an interrupt of the main thread does not block.
 
 KeyboardInterrupt can come between any two instructions of the main thread, even within the Python code of `threading`
-and `concurrent.futures`. After that a Condition can stay locked for ever. This module therefore uses SimpleQueue, and
-starts raw threads. Both are C code, which no interrupt divides.
+and `concurrent.futures`. After that a Condition can stay locked for ever. SimpleQueue and raw threads are C code, which
+no interrupt divides.
 """
 
 from __future__ import annotations
@@ -20,35 +20,31 @@ Result = TypeVar("Result")
 
 
 def start_thread(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread with a name. Raises RuntimeError if no thread can be started."""
+    """Start a daemon thread. Raises RuntimeError if no thread can be started."""
 
     def begin() -> None:
         # Only the main thread gets KeyboardInterrupt, so none comes in the middle of these lines.
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
         except RuntimeError:
-            # No second thread can be started, so the raw thread that runs these lines calls `target`.
             target()
 
     _thread.start_new_thread(begin, ())
 
 
 class Job(Generic[Result]):
-    """A call that one thread makes, and whose result another thread gets."""
-
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call = call
         self._answers: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Make the call, in the thread that calls `run`."""
         try:
             self._answers.put((self._call(), None))
         except BaseException as error:
             self._answers.put((None, error))
 
     def outcome(self) -> tuple[Result | None, BaseException | None]:
-        """Wait for the call's end, and return its result and its error. Can be called once."""
+        """Wait for the call's end. Can be called once."""
         return self._answers.get()
 
     def result(self) -> Result:
@@ -60,10 +56,7 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads for calls. If all of them are busy, a call waits for one.
-
-    If no thread waits when a call begins, and there are fewer than `most`, one more is started. No thread ends.
-    """
+    """Up to `most` threads for calls. If all of them are busy, a call waits for one. No thread ends."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._started = most, name, 0
@@ -72,10 +65,7 @@ class Workers:
         self._waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
-        """Begin a call in one of the threads.
-
-        If there is no thread and none can be started, or while the interpreter ends, make the call in this thread.
-        """
+        """Begin a call in a thread, or make it at once if no thread can be started or the interpreter ends."""
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
             job.run()
@@ -102,11 +92,10 @@ class Workers:
 
 
 def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> list[Result]:
-    """Call a function with each item, in up to `most` threads at once, and return the results in the items' order.
+    """Call a function with each item, in up to `most` threads, and return the results in the items' order.
 
-    A single item needs no thread. After all calls have ended, raises the error of the first item that has one. If an
-    interrupt comes while the calling thread waits, the interrupt is raised at once. Running calls continue, and no
-    further call begins.
+    After all calls have ended, raises the error of the first item that has one. An interrupt of the wait is raised at
+    once: running calls continue, and no further call begins.
     """
     jobs = [Job(partial(function, item)) for item in items]
     if len(jobs) == 1:

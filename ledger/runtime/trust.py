@@ -10,17 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-# The variables by which common tools find certificates, and the places where distributions keep them.
+# Where common tools look for certificates, and where distributions keep them.
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 def trusted_certificates() -> list[bytes]:
-    """Return the machine's trusted certificates (DER), each once.
-
-    They come from the files that the variables in _VARIABLES name, from the file of Python's ssl module, and from
-    _USUAL_PLACES.
-    """
+    """Return the machine's trusted certificates (DER), each once."""
     named = [os.environ.get(variable) for variable in _VARIABLES]
     bundles = [*named, ssl.get_default_verify_paths().cafile, *_USUAL_PLACES]
     certificates: dict[bytes, None] = {}
