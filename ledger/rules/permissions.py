@@ -112,13 +112,23 @@ def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
 
 
 def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
-    """Return whether the users of a group may enter a folder, by its own ACL or its mode."""
-    entries = [] if acl is None else _entries_of(acl)
-    mask = next((permissions for tag, permissions, _ in entries if tag == _MASK), _ENTER)
-    named = [permissions for tag, permissions, number in entries if tag == _NAMED_GROUP and number == group]
-    if named:
-        return bool(named[0] & mask & _ENTER)
-    return bool(folder.mode & (stat.S_IXGRP if folder.group == group else stat.S_IXOTH))
+    """Return whether the users of a group may enter a folder, by its own ACL or its mode.
+
+    As acl(5) says, one entry of the group that lets them in suffices, and others' entry counts only without such an
+    entry. In the mode of a folder with an ACL, the group's bits are the mask.
+    """
+    if acl is None:
+        return bool(folder.mode & (stat.S_IXGRP if folder.group == group else stat.S_IXOTH))
+    entries = _entries_of(acl)
+    mask = next((bits for tag, bits, _ in entries if tag == _MASK), _ENTER)
+    of_group = [
+        bits
+        for tag, bits, number in entries
+        if (tag == _GROUP and folder.group == group) or (tag == _NAMED_GROUP and number == group)
+    ]
+    if of_group:
+        return any(bits & mask & _ENTER for bits in of_group)
+    return any(bits & _ENTER for tag, bits, _ in entries if tag == _OTHERS)
 
 
 def is_shared(root: LocalEntry) -> bool:

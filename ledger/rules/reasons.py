@@ -12,7 +12,7 @@ from ledger.rules.text import escaped
 LONGEST = 500
 #: How many different reasons one commit names, besides FURTHER. The table of failures has each message's reason.
 MOST = 100
-FURTHER = "a reason that fewer messages have than the 100 that are named"
+FURTHER = f"a reason that fewer messages have than the {MOST} that are named"
 
 
 def reason_of(given: object) -> str | None:

@@ -232,7 +232,9 @@ def _proxy_options() -> list[str]:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
     if options and proxies.get("no"):
         hosts = [host.strip() for host in proxies["no"].split(",") if host.strip()]
-        options.append("-Dhttp.nonProxyHosts=" + "|".join(f"*{host}" if host[0] == "." else host for host in hosts))
+        # A name in no_proxy stands for all hosts below it, too; one in Java's option stands for itself.
+        below = (f"{name}|*.{name}" for name in (host.lstrip(".") for host in hosts) if name)
+        options.append("-Dhttp.nonProxyHosts=" + "|".join(below))
     return options
 
 

@@ -4,6 +4,7 @@ Each user is a process that was started by root, and became that user once it ha
 """
 
 import grp
+import grp
 import os
 import pwd
 import stat
@@ -199,6 +200,12 @@ def test_a_folder_above_that_an_acl_opens_to_the_group_is_not_named(place):
         pytest.skip("a file system without ACLs")
     assert share_ledger(str(root), str(GROUP)).to_open == ()
     assert share_ledger(str(root), str(BOB)).to_open == (f"chmod o+x {root.parent}",)
+    # The folder's own group has the mask in the mode, and no right to enter.
+    own = os.stat(root.parent).st_gid
+    name = grp.getgrgid(own).gr_name
+    assert share_ledger(str(root), str(own)).to_open == (f"setfacl -m g:{name}:x {root.parent}",)
+    both = share_ledger(str(root), str(own), everyone=True).to_open
+    assert both == (f"setfacl -m g:{name}:x,o::x {root.parent}",)
 
 
 @as_root

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from ledger.rules.permissions import LocalEntry, default_acl, is_shared, lacking, shared_mode
+from ledger.rules.permissions import LocalEntry, default_acl, is_shared, lacking, lets_in, shared_mode
 
 FOLDER, FILE = stat.S_IFDIR, stat.S_IFREG
 ROOT = LocalEntry("/l", FOLDER | 0o2770, 1, 7)
@@ -59,3 +59,33 @@ def test_what_a_shared_ledger_lacks_is_told(mode, group, is_lock, why):
 @pytest.mark.parametrize(("mode", "shared"), [(0o2770, True), (0o770, False), (0o2755, False), (0o755, False)])
 def test_a_ledger_is_shared_by_its_folder(mode, shared):
     assert is_shared(ROOT._replace(mode=FOLDER | mode)) is shared
+
+
+def acl(*entries):
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+OWNER, OTHERS_IN, OTHERS_OUT = (0x01, 7, 2**32 - 1), (0x20, 1, 2**32 - 1), (0x20, 0, 2**32 - 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "entries", "group", "enters"),
+    [
+        (0o710, None, 7, True),
+        (0o701, None, 7, False),
+        (0o701, None, 8, True),
+        # The mask is 5, and the mode has it as the group's bits: the group's own entry lets nobody in.
+        (0o750, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 5, 42), (0x10, 5, 2**32 - 1), OTHERS_OUT], 7, False),
+        (0o750, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 5, 42), (0x10, 5, 2**32 - 1), OTHERS_OUT], 42, True),
+        (0o740, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 5, 42), (0x10, 4, 2**32 - 1), OTHERS_OUT], 42, False),
+        # One entry of a group that lets it in suffices.
+        (0o710, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 1, 7), (0x10, 1, 2**32 - 1), OTHERS_OUT], 7, True),
+        (0o710, [OWNER, (0x04, 1, 2**32 - 1), (0x08, 0, 7), (0x10, 1, 2**32 - 1), OTHERS_OUT], 7, True),
+        # What others may does not count for a group that has an entry.
+        (0o711, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 0, 42), (0x10, 1, 2**32 - 1), OTHERS_IN], 42, False),
+        (0o711, [OWNER, (0x04, 0, 2**32 - 1), (0x08, 0, 42), (0x10, 1, 2**32 - 1), OTHERS_IN], 8, True),
+    ],
+)
+def test_a_group_may_enter_a_folder_by_its_acl_or_its_mode(mode, entries, group, enters):
+    folder = LocalEntry("/above", FOLDER | mode, 1, 7)
+    assert lets_in(folder, None if entries is None else acl(*entries), group) is enters

@@ -86,9 +86,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
         except PermissionError as error:
             raise _not_shareable(folder, entry, group, number) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
-    to_open = tuple(
-        f"chmod {whom}+x {shlex.quote(above.path)}" for above, whom in _closed_above(folder, number, everyone=everyone)
-    )
+    to_open = tuple(command for _, command in _closed_above(folder, number, everyone=everyone))
     return SharedLedger(str(folder), group, everyone, folders, files, is_inherited, to_open)
 
 
@@ -152,7 +150,7 @@ def look_over(root: str) -> Permissions | None:
         wrong = [(entry, f"is not writable for {name_of_user(os.getuid())}") for entry in _refused(folder)]
     faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
     paths = frozenset(entry.path for entry, _ in wrong)
-    opening = " and ".join(f"`chmod {whom}+x {shlex.quote(entry.path)}`" for entry, whom in closed)
+    opening = " and ".join(f"`{command}`" for _, command in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
     # The owners of all files are looked up for the command.
     command = _command(folder, about) if faults else ""
@@ -160,16 +158,21 @@ def look_over(root: str) -> Permissions | None:
 
 
 def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple[LocalEntry, str]]:
-    """Yield each folder above a ledger that its group may not enter, or with `everyone` others may not, and for whom it
-    is closed: "g" (the folder's group), "o" (others), or "go"."""
+    """Yield each folder above a ledger that its group may not enter, or with `everyone` others may not, and the command
+    that opens it."""
     for above in reversed(Path(os.path.realpath(folder)).parents):
         about = _entry(above)
         if about is None:
             continue
-        whom = "" if lets_in(about, acl_of(Path(above), ACCESS_ACL), group) else "g" if about.group == group else "o"
+        acl = acl_of(Path(above), ACCESS_ACL)
+        whom = "" if lets_in(about, acl, group) else "g" if about.group == group else "o"
         whom += "o" if everyone and not about.mode & stat.S_IXOTH and whom != "o" else ""
-        if whom:
-            yield about, whom
+        if "g" in whom and acl is not None:
+            # On such a folder `chmod g+x` changes the mask, and not the group's entry.
+            entries = f"g:{name_of_group(group)}:x{',o::x' if 'o' in whom else ''}"
+            yield about, f"setfacl -m {entries} {shlex.quote(about.path)}"
+        elif whom:
+            yield about, f"chmod {whom}+x {shlex.quote(about.path)}"
 
 
 def _command(folder: Path, about: LocalEntry, *, everyone: bool = False) -> str:
