@@ -20,8 +20,7 @@ from ledger.store.protocol import QueueRecord
 class OpenTables:
     """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
 
-    All verbs share `listings`, which keeps the newest listing of `files`, and `times`, the times of lanes that sends
-    check.
+    `times` are the times of lanes that sends check.
     """
 
     tables: Tables
@@ -39,7 +38,7 @@ class OpenTables:
         others: Sequence[QueueRecord] = (),
         receipt_id: str | None = None,
     ) -> Loaded:
-        """Load lanes, see `snapshot.load`. If clocks disagree, make the next send look at the lanes again."""
+        """Load lanes (see `snapshot.load`). If clocks disagree, make the next send look at the lanes again."""
         try:
             return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
         except ClocksDisagree:

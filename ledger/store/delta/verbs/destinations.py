@@ -1,7 +1,4 @@
-"""The queues that the messages of a verb may move to.
-
-Their lanes are loaded together with the lanes of the verb's own queue.
-"""
+"""The queues that the messages of a verb may move to."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from ledger.store.protocol import QueueRecord
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """Return a list with the queue that the redrive policy names, or an empty list.
+    """Return a list with the queue that the redrive policy names.
 
-    The list is empty if there is no policy, or no queue of that name, or if that queue cannot take these dead letters.
+    The list is empty without a policy or such a queue, or if that queue cannot take these dead letters.
     """
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
@@ -32,10 +29,10 @@ def load_with_destinations(
     clock: Clock,
     others: Callable[[], Sequence[QueueRecord]],
 ) -> Loaded:
-    """Load the lanes of a queue and of those queues that its messages may move to (`Loaded.targets`).
+    """Load the lanes of a queue and of the queues that its messages may move to (`Loaded.targets`).
 
-    `others` looks up the queues that messages may move to. If one of these queues was deleted before the
-    lanes were read, `others` is called again. Raises QueueDoesNotExist if the queue itself is gone.
+    `others` looks these queues up. It is called again if one was deleted before the lanes were read. Raises
+    QueueDoesNotExist if the queue itself is gone.
     """
     while True:
         targets = others()

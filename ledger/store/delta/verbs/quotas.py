@@ -1,15 +1,12 @@
 """The bounds on the messages of a queue (MaximumMessages) and on the bytes that they take (MaximumStoredBytes).
 
-Two sends at once cannot exceed a bound together. Sends to a standard queue with a bound are counted in the log, as
-sends to any FIFO queue are. A counted send reads the count of sends, then counts the queue's messages, and commits only
-as the next send of the count. The bounds do not apply to moves, because a dead letter must have a queue to go to. The
-bounds do not apply to restores, either.
+Two sends at once cannot exceed a bound together. A send to a bounded queue reads the count of sends in the log, then
+counts the queue's messages, and commits only as the next send of the count. Moves and restores are not bounded: a dead
+letter must have a queue to go to.
 
-The bytes of stored messages are those of their data files in the log of `messages`: Parquet, compressed. The size of a
-file is known only once the file is written. The files of a DataFrame are written before the send decides, so the send
-counts their sizes. All other sends count the size of their messages as SQS measures it, uncompressed. A file of few
-messages can be larger than that, so such a send can pass the bound by what Parquet adds to its files. The next send
-sees the files.
+The bytes of stored messages are those of their data files: Parquet, compressed. A send of a DataFrame writes its files
+before it decides, and counts their sizes. All other sends count their messages as SQS measures them. A file of few
+messages can be larger than that, so such a send can pass the bound by what Parquet adds to its files.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:
-    """Return whether the queue has a bound on its messages or on their bytes."""
     return bool(bounds_of(queue))
 
 
@@ -47,7 +43,7 @@ class Quotas:
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction that a send to a standard queue must commit with (None: the queue has no bound).
+        """Return the transaction that a send to a bounded standard queue must commit with, else None.
 
         Call this method before the send reads anything else that the send decides on.
         """

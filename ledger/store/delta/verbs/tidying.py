@@ -1,10 +1,8 @@
 """Upkeep of the records of messages: usually one commit for each lane that needs a change.
 
-A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). A verb that decided on
-an older state does not commit, because it conflicts through the lane's head row.
-
-An expired message must become final before it may be dropped. First the queue records for good which messages have
-expired. Then the lane records the message as deleted.
+An expired message must become final before it may be dropped (see `is_final`). First the queue records for good which
+messages have expired. Then the lane records the message as deleted. A verb that decided on an older state conflicts
+through the lane's head row.
 """
 
 from __future__ import annotations
@@ -34,17 +32,17 @@ from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
-#: How often `try_commit` tries a commit, and the first pause between tries, in seconds.
+#: The tries of a commit, and the first pause between tries in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before all others: no message was sent or deleted by then.
+#: An instant before all others.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
     """Return whether a message is final in this queue: no verb of the queue can change it any more.
 
-    A message is final if it was deleted by the instant `before` and its record has no receipt to restore it by. A
-    message that was moved to another queue is final, too.
+    A message is final if it was moved to another queue. It is also final if it was deleted by the instant `before`, and
+    its record has no receipt to restore it by.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -53,9 +51,8 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts (NEVER: none do). If the clock is not confirmed (see
-    `ages`), `tidy` and `repair` use the instant `not_beyond` in its place (None: the clock is confirmed). `repair`,
-    `forget` and `tidy` remove no rows in a generation after `generation`: they raise LogReplaced.
+    Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see `ages`), `not_beyond`
+    replaces its instant. The methods that remove rows raise LogReplaced in a generation after `generation`.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -63,10 +60,9 @@ class Tidying:
         self._not_beyond, self._generation = not_beyond, generation
 
     def repair(self, rows: pa.Table) -> None:
-        """Give lanes that have several head rows one head row again.
+        """Give lanes that have several head rows one head row again. `rows` are all rows of `visibility`.
 
-        `rows` are all rows of `visibility`. Each such lane gets a new head row, which verbs then use. A second commit
-        removes the other head rows.
+        One commit adds a new head row, which verbs then use. A second commit removes the others.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -81,7 +77,7 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # If another upkeep has left one head row meanwhile, add none, and keep that row.
+            # If another upkeep has left one head row meanwhile, keep it.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -93,10 +89,10 @@ class Tidying:
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
-        to do it.
+        to.
 
-        Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed. A verb that decided
-        before the removal to move messages of the queue conflicts with the removal.
+        Each of `lanes` first gets a head row, if it has none. A verb that decided before the removal to move messages
+        of the queue then conflicts with the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -111,10 +107,8 @@ class Tidying:
         return try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
-
-        Return all `queues`. Those that were recorded are as after the commit, and the others as they were given.
-        """
+        """Record for good which messages had expired at the instant `at`. Return all `queues`, as they are
+        afterwards."""
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
             {queue.id: queue for queue in self._store.expire(with_expired, at, self._clock)} if with_expired else {}
@@ -124,11 +118,9 @@ class Tidying:
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
-        about old deletions, and joins neighbours among these rows. Messages that the queue has noted as expired are
-        recorded as deleted, except those in flight or locked.
-
-        `rows` and `listing`, of any version, show which lanes are worth a commit.
+        A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. It
+        records messages that the queue has noted as expired as deleted, except those in flight or locked. `rows` and
+        `listing`, of any version, show which lanes are worth a commit.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -140,7 +132,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows: a message that has a row is then listed, unless it was dropped.
+            # The listing comes after the rows: it then has every message with a row, unless the message was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -149,10 +141,9 @@ class Tidying:
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
-        """Return the runs to record in the lanes, and how many runs this saves.
+        """Return the runs to record in the lanes, and how many runs this saves (unchanged: not worth a commit).
 
-        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
-        change would save no run, take no receipt away, and record no expired message.
+        With `only`, no expired messages of other lanes are recorded as deleted.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -168,14 +159,13 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Judge by this round's instant, not by the lane's own time, which a clock ahead may have set.
+        # A clock ahead may have set the lane's own time: judge by this round's instant.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined
 
     def _now(self) -> int:
-        """Return the instant by which this round judges."""
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
@@ -198,8 +188,8 @@ class Tidying:
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
-    """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight
-    or locked."""
+    """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight or
+    locked."""
     files, pieces = existing_messages(lanes, listing, now, until)
     chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (kept_from(lanes, files, pieces) <= until)
     if only is not None:
@@ -219,7 +209,7 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
     """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses: the next round has to make it.
 
-    Each try makes the same commit, because the commit decides nothing. Raises LogReplaced and StorageFailed.
+    `commit` must decide nothing, because each try makes the same commit. Raises LogReplaced and StorageFailed.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:
