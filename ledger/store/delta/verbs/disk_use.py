@@ -1,8 +1,4 @@
-"""The disk use of a ledger's tables, and the bytes that are written a day.
-
-Both figures follow from the sizes and times of the files. Hardly any file is written twice, so a file's time is when
-its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take up disk.
-"""
+"""The disk use of a ledger's tables, and the bytes that are written a day, by the sizes and times of the files."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ class DiskUse:
         log_files: The number of files of the logs alone.
         log_bytes: The size of these files.
         written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-        measured_seconds: The length of that period: a day. If the oldest file is younger, the period is that file's
-            age, but at least an hour.
+        measured_seconds: The length of that period: a day, or the oldest file's age if that is less, but at least an
+            hour.
         free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
 
@@ -41,8 +37,7 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """The days until the disk is full if nothing is removed (None: nothing was written, or the tables are on an
-        object store)."""
+        """The days until the disk is full if nothing is removed (None: nothing was written, or `free` is not known)."""
         return None if self.free is None or not self.written_a_day else self.free / self.written_a_day
 
 

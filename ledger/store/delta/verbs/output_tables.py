@@ -1,7 +1,4 @@
-"""Output tables: whether a claim's write is in the table, or fenced off.
-
-`written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
-"""
+"""Output tables: whether a claim's write is in the table, or fenced off."""
 
 from __future__ import annotations
 
@@ -31,16 +28,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: The seconds that a caller that holds up others waits for a table while others write to it. If the wait was longer and
-#: in vain, these callers do not ask the table again for SILENT_FACTOR times the wait.
+#: The seconds that a caller that holds up others waits for a table. After a longer wait in vain, such callers do not
+#: ask the table for SILENT_FACTOR times the wait.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims write to. `by_spark` reaches tables through the user's session of Spark (None: there is none).
-
-    The tables are named by their place.
-    """
+    """Tables that claims write to, by place. `by_spark` reaches tables through the user's session of Spark."""
 
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
@@ -67,7 +61,7 @@ class OutputTables:
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may be on another store than the ledger, so the ledger's own check does not cover that store.
+            # The output may be on another store than the one that the ledger has checked.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -79,8 +73,7 @@ class OutputTables:
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:
-        """Return the version that the table's log has for a write (None: none), without a commit. Raises
-        OutputUnreadable."""
+        """Return the version that the table's log has for a write, if any. Raises OutputUnreadable."""
         return self._first(
             table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
         )
@@ -88,8 +81,8 @@ class OutputTables:
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
         """Return whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
-        Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
-        are writing to the table. Raises OutputUnreadable if the answer cannot be known.
+        Waits up to `patience` seconds (None: without a limit) for others that are writing to the table. Raises
+        OutputUnreadable if the answer cannot be known.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -104,7 +97,7 @@ class OutputTables:
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
 
-        If a table recently took longer than WAIT_SECONDS and gave no answer, do not ask it: raise its last error again.
+        If a table recently took longer than WAIT_SECONDS and gave no answer, its last error is raised again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()
@@ -139,7 +132,7 @@ class OutputTables:
             raise OutputUnreadable(table, str(error)) from error
         spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
-            # delta-rs does not support every feature of Spark's tables, so Spark is tried, too.
+            # delta-rs does not support every feature of Spark's tables.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
         if scheme in S3:
             return self._engines_on_s3(table, spark)
@@ -148,8 +141,8 @@ class OutputTables:
         return spark
 
     def _engines_on_s3(self, table: str, spark: list[ForeignTables]) -> list[ForeignTables]:
-        """Return the engines for S3: delta-rs, whose puts are conditional, if the ledger uses it, and Spark if the
-        setting single_driver is on."""
+        """Return the engines for S3: delta-rs, whose puts are conditional, if the ledger uses it, and Spark only for a
+        `single_driver`."""
         safe = [] if self._engine.output_publishing(table) is None else [self._engine]
         engines = [*safe, *spark] if self._settings.single_driver else safe
         if not engines:
@@ -169,7 +162,7 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # Make the rows (or the fence) durable before this process records what became of the messages.
+            # The rows (or the fence) must be durable before this process records what became of the messages.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):

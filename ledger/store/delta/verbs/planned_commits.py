@@ -1,8 +1,7 @@
 """The first commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The verb's first call that
-would change a table ends the run. The run changes nothing, takes no file locks, and does not read the storage's clock.
-Output tables are asked without a commit (a write that is not in counts as fenced off).
+A separate store runs the verb on the ledger's tables. The first call that would change a table ends the run. The run
+takes no file locks and does not read the storage's clock. A write that is not in its output table counts as fenced off.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ class PlannedCommit(NamedTuple):
 
     Attributes:
         table: The table that the commit changes.
-        statement: The statement that makes the commit. The engine runs the statement only if `why_statement` gives a
-            reason.
+        statement: The statement that makes the commit, if `why_statement` gives a reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
-        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written
-            directly).
+        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: it writes the rows directly).
     """
 
     table: str
@@ -43,7 +40,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """A verb has reached its first commit, which ends the run."""
+    """A verb has reached its first commit."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
@@ -51,8 +48,10 @@ class _Planned(Exception):
 
 
 class _ReadOnlyEngine:
-    """An engine whose tables can be read, and whose `merge`, `append`, `mark` and `delete` raise _Planned. No verb that
-    is explained makes its first commit by another method."""
+    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned.
+
+    No verb that is explained makes its first commit by another method.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -61,19 +60,15 @@ class _ReadOnlyEngine:
         return getattr(self._engine, name)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, *rest: object) -> NoReturn:
-        """Raise _Planned with the MERGE."""
         raise self._planned(table, self._engine.statement(table, where, SOURCE_VIEW), edits)
 
     def append(self, table: str, rows: pa.Table, *rest: object, **options: object) -> NoReturn:
-        """Raise _Planned with the append."""
         raise self._planned(table, self._engine.statement(table, None, SOURCE_VIEW), rows)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
-        """Raise _Planned with a commit without rows."""
         raise self._planned(table, f"-- no rows: {', '.join(f'{name} = {version}' for name, version in transactions)}")
 
     def delete(self, table: str, predicate: str, *rest: object, **options: object) -> NoReturn:
-        """Raise _Planned with the removal of rows."""
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
