@@ -20,8 +20,8 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     """Return the runs that a receive may take, with the codes of their records, ranked in the order of receiving.
 
     For a FIFO queue, these are the messages that `rules.fifo` allows, one a run. With `most`, groups may be left out,
-    but not the first `most` messages, nor messages that become dead letters. For other queues, these are all visible
-    messages, ranked by the runs' `sent_at` (see `FileRuns`).
+    but not the first `most` messages, nor messages that become dead letters. For other queues, the rank follows the
+    runs' `sent_at` (see `FileRuns`).
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -31,15 +31,14 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: After each so many lost commits, a receive tries half as many lanes.
 LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them: losses therefore halve the lanes to try.
-    `available` has the number of messages by lane. `maximum` None: the claim may have all messages.
+    A commit to many lanes conflicts with every commit to one of them, so losses halve the lanes to try. `available` has
+    the number of messages by lane. `maximum` None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -59,7 +58,7 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, fewer at random.
 
-    Without file locks, one of several receivers that want the first messages could lose for ever.
+    Without this, one of several receivers without file locks could lose for ever.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -72,7 +71,7 @@ def _most(lanes: int, losses: int) -> int:
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
-    """Return the first messages in the order, at most `maximum`, sorted by place. The last run may be cut short."""
+    """Return the first messages in the order, at most `maximum`, sorted by place."""
     return Deal(runs).take(maximum)
 
 
@@ -101,7 +100,7 @@ class Deal:
         return taken.where(np.argsort(taken.first, kind="stable"))
 
     def _reach(self, maximum: int | None) -> None:
-        """Move at least as many messages as `_next` lacks, or all, from the later runs to the next runs."""
+        """Move the runs that `_next` lacks for `maximum` messages from the later runs."""
         missing = None if maximum is None else maximum - self._next.count
         if missing is not None and missing <= 0:
             return
@@ -111,7 +110,7 @@ class Deal:
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # As many runs as messages are enough, and found faster than by sorting all runs.
+            # As many runs as messages are enough. This is faster than sorting all runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))
@@ -121,7 +120,6 @@ class Deal:
 
 
 def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
-    """Split runs into the first messages, at most `maximum`, and the others."""
     through = np.cumsum(runs.lengths)
     if maximum is None or not len(runs) or through[-1] <= maximum:
         return runs, runs.where(np.empty(0, dtype=np.int64))

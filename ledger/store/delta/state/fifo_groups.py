@@ -1,8 +1,4 @@
-"""The messages of a FIFO queue that a receive may take, in order.
-
-The rows with groups and order are kept for later receives. Members are the same messages as arrays (see
-`fifo_members`).
-"""
+"""The messages of a FIFO queue that a receive may take, in order."""
 
 from __future__ import annotations
 
@@ -28,8 +24,8 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: The most chunks of a queue's kept rows. With more, all chunks but the first are joined; the first one, too, if the
-#: others have more than 1/PART_LATER of all rows.
+#: The most chunks of a queue's kept rows, and the largest part (1/PART_LATER) of the rows that is joined without the
+#: first chunk.
 MOST_PIECES, PART_LATER = 64, 16
 #: How many low bits of an order number are the message's place. The bits above are the rank of its group.
 ORDER_SHIFT = 32
@@ -47,8 +43,7 @@ class Groups:
         self._engine, self._queues = engine, queues
         #: By queue and generation: a version of `messages`, and at least all rows of the queue in this version.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
-        #: The version, the places of messages that came from other queues, and the members of these and the queue's own
-        #: rows.
+        #: The version, the places of messages from other queues, and all members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
@@ -70,8 +65,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # Messages of one move share an arrival, and are in the order of their send instants: sequence numbers of
-        # several queues cannot be compared.
+        # Messages of one move share an arrival. Sequence numbers of several queues cannot be compared, so they come by
+        # send instant.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -86,10 +81,7 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
-
-        If a message was moved here, these segments are read anew for each version.
-        """
+        """Return all messages that were sent to this queue, and all messages of segments with messages moved here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
@@ -118,7 +110,7 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        All are read anew if the listing has less than half as many messages as the known rows.
+        If the listing has less than half as many messages as the known rows, all rows are read anew.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -152,7 +144,6 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """Return the same rows in at most MOST_PIECES chunks."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -194,10 +185,8 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Return the indices of the messages that may be received. The arrays are in the order of the messages.
-
-    These are the visible messages before every hidden one (delayed, locked or in flight) of their group.
-    """
+    """Return the indices of the visible messages before every hidden one (delayed, locked or in flight) of their
+    group."""
     visible = status == INDEX[Status.VISIBLE]
     hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
     if not len(hidden):
@@ -210,9 +199,9 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 def _last_holds(
     loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
-    """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; -1 if none.
+    """Return, for each group, when the last hold of one of its messages ended, up to now; -1 if none.
 
-    The expiry of each message bounds its hold.
+    A hold ends at the latest when its message expires.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)

@@ -14,13 +14,13 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: An index that lacks more than MOST_BEHIND messages, and more than 1/PART_BEHIND of all, is made anew.
+#: An index that lacks more messages than both MOST_BEHIND and 1/PART_BEHIND of all is made anew.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
 
 class Hashed:
-    """The numbers of the texts of an Arrow array, found by hash. The first search hashes the texts."""
+    """The numbers of the texts of an Arrow array, found by hash."""
 
     def __init__(self, texts: pa.Array) -> None:
         self._texts = texts
@@ -29,22 +29,18 @@ class Hashed:
         return len(self._texts)
 
     def find(self, text: str) -> int:
-        """Return the number of a text; UNKNOWN if the array does not have it."""
         hashes, order = self._sorted
         begin, end = (np.searchsorted(hashes, hash(text), side) for side in ("left", "right"))
         return next((n for n in order[begin:end].tolist() if self._texts[n].as_py() == text), UNKNOWN)
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted hashes of the texts, and the number of each hash's text."""
         hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
 
 
 class GroupNames:
-    """The numbers of groups by name. Immutable."""
-
     def __init__(self, names: Hashed, further: dict[str, int] | None = None) -> None:
         self._names, self._further = names, further or {}
 
@@ -75,9 +71,8 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None if these are only some of the queue's messages.
+    #: None for only some of a queue's messages.
     names: GroupNames | None = None
-    #: The last message's SequenceNumber.
     last: int | None = None
     index: Index | None = field(default=None, repr=False)
 
@@ -104,7 +99,6 @@ class Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Return whether the index would lack few enough messages (see MOST_BEHIND) if `later` more followed."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
@@ -150,7 +144,6 @@ class Index:
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
-        #: Whether the messages are in the order of their send instants.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
         #: The members sorted by segment and ordinal (`by_place`), and by group (`by_group`, where each group begins at
@@ -188,7 +181,6 @@ def _counts(group: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return all numbers from each beginning to before its end."""
     return numbers_in(begins, ends - begins)
 
 

@@ -19,7 +19,7 @@ NO_EDITS = EDITS.empty_table()
 
 
 def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return `count` edits (rows of a MERGE) with these columns, and null in all other columns."""
+    """Return `count` edits (rows of a MERGE) with these columns, and null in all others."""
     arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in EDITS]
     return pa.Table.from_arrays(arrays, schema=EDITS)
 
@@ -40,11 +40,11 @@ class Heads:
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
         #: The count by lane. Of several head rows, the highest count holds, until upkeep makes one of them. If two have
-        #: one ordinal, commits to the lane fail until then (LedgerDamaged).
+        #: one ordinal, commits to the lane fail until then.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
-        #: When the queue was last purged, from the head row of lane 0.
+        #: When the queue was last purged.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
         #: The time of the last commit: to each lane (`times`), to any lane (`latest`).
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}

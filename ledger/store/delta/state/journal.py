@@ -22,11 +22,11 @@ class Events:
         self.entries: list[dict[str, Any]] = []
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
-        """Note an event of the messages of `runs`, with the receipt, attempt and deadline of `record`."""
+        """Note an event with the receipt, attempt and deadline of `record`."""
         self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
-        """Note an event about messages of a queue, which may be another queue than the commit's."""
+        """Note an event of any queue's messages."""
         if messages:
             self.entries.append({"event": event, "queue": queue, "messages": messages})
 
@@ -43,7 +43,7 @@ class Events:
             )
 
     def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
-        """Note what an action changed. The receipt, attempt and deadline are those of the first message."""
+        """Note what an action changed, with the facts of its first message."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
@@ -71,5 +71,5 @@ class Events:
 
 
 def is_unreleased(record: Record) -> bool:
-    """Return whether a hold ends only at its deadline: the message has a receipt, and no holder released it."""
+    """Return whether a hold ends only at its deadline."""
     return record.receipt_id is not None and record.released_at is None

@@ -37,9 +37,9 @@ class Lanes:
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: Codes of records in doubt whose output table gave no answer. No receive gets their messages.
+        #: Codes of records in doubt whose output table gave no answer.
         self.undecided: set[int] = set()
-        #: The recorded runs, with the replacements of `supersede` on top.
+        #: The recorded runs, with replacements on top.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
@@ -53,7 +53,7 @@ class Lanes:
         return number_of_each
 
     def look_up(self, segments: Any) -> np.ndarray:
-        """Return the number of each segment in an Arrow column; UNKNOWN for a segment that is not registered."""
+        """Return the number of each segment in an Arrow column, or UNKNOWN."""
         names, which = _each_once(segments)
         number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
         return number_of_each
@@ -68,10 +68,8 @@ class Lanes:
         return lane_of_each
 
     def to_arrow(self, runs: Runs) -> list[pa.Array]:
-        """Return runs as the four columns lane, segment, first_seq, last_seq."""
         segment = runs.segment
         if len(runs) < len(self.segments):
-            # An array of all names would cost more than a few runs.
             names = pa.array([self.segments[number] for number in segment.tolist()], pa.string())
         else:
             names = pa.array(self.segments, pa.string()).take(pa.array(segment))
@@ -85,7 +83,6 @@ class Lanes:
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Lay `replacement` on the current runs, for the next edits."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
@@ -125,7 +122,6 @@ class Lanes:
         return edit_rows(len(runs), columns)
 
     def _gone(self, runs: SetRows) -> pa.Table:
-        """Return the edits that delete rows. A segment and a first ordinal identify a row."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:

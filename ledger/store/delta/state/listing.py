@@ -28,7 +28,7 @@ class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
     Each run is one file, with the earliest `sent_at` and the latest `available_at` of its messages. In a segment that
-    was read (see `_QueueFiles.worth_reading`), all messages of a run share both instants.
+    was read, all messages of a run share both instants.
     """
 
     lane: np.ndarray
@@ -73,14 +73,14 @@ class Listing:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
-        #: By segment that was asked for, the runs of ordinals of its files without gaps.
+        #: By segment that was asked for, the runs of its files without gaps.
         self._gapless: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
         """Return the messages that were sent to a queue (by its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now`: delayed or not. They are also on the same side of each
-        instant in `borders`: sent up to the instant, or later.
+        All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
+        to it, or later).
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -89,7 +89,6 @@ class Listing:
         return self._runs[queue, inside]
 
     def queues(self) -> list[str]:
-        """Return the ids of the queues that messages were sent to."""
         ids: list[str] = self._files["queue"].unique().to_pylist()
         return ids
 
@@ -107,8 +106,7 @@ class Listing:
         return queue_files
 
     def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
-        """Return the queue and lane that each segment was sent to, as {queue: [(segment, lane)]}, without dropped
-        segments."""
+        """Return the (segment, lane) pairs of each queue that the segments were sent to, without dropped segments."""
         places: dict[str, list[tuple[str, int]]] = {}
         named = self._files.select(["queue", "lane", "segment"])
         files = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
@@ -123,8 +121,8 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
-        """Return a segment's queue, lane, and highest ordinal (None: the log does not show it). Return only None if the
-        segment was dropped."""
+        """Return a segment's queue, lane, and highest ordinal, if the log shows it. Return None if the segment was
+        dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
@@ -138,15 +136,14 @@ class Listing:
         return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """Return the latest instant at which a message was sent to a queue, as the log shows it (0: it shows none)."""
+        """Return the latest instant of a send to a queue, as the log shows it (0: it shows none)."""
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def sent_since(self, queue: str, instant: int) -> int | None:
-        """Return an upper bound of the messages that were sent to a queue after an instant.
+        """Return an upper bound of the messages sent to a queue after an instant, without dropped ones.
 
-        A file with one such message counts whole. Dropped messages do not count. Return None if the log lacks the facts
-        of a file.
+        Return None if the log lacks the facts of a file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -157,18 +154,15 @@ class Listing:
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def sizes(self, segments: pa.Array) -> pa.Table:
-        """Return the messages and the bytes of some segments' data files, as (segment, messages, bytes).
-
-        `messages` is null if the log lacks the number for one of the segment's files.
-        """
+        """Return the (segment, messages, bytes) of some segments' data files. `messages` is null if the log lacks it
+        for a file."""
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         every = pc.ScalarAggregateOptions(skip_nulls=False)
         sums = files.group_by("segment").aggregate([("messages", "sum", every), ("bytes", "sum")])
         return sums.rename_columns(["segment", "messages", "bytes"])
 
     def ordinals(self, segments: pa.Array) -> pa.Table:
-        """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq), which may
-        overlap."""
+        """Return the ordinals of some segments' messages as runs (segment, first_seq, last_seq), which may overlap."""
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
         is_gapless = pc.fill_null(pc.equal(span, files["messages"]), False)
@@ -179,7 +173,7 @@ class Listing:
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
-        """Return True if the log shows that every message of a run exists. Otherwise the messages may still exist."""
+        """Return True if the log shows that every message of a run exists. False proves nothing."""
         gapless = self._gapless.get(segment)
         if gapless is None:
             gapless = self._gapless[segment] = self._gapless_of(segment)
@@ -213,12 +207,11 @@ class Listing:
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
-        """Read the runs of segments from their files.
+        """Read the runs of segments from their files, at the newest version, which may be later than the listing's.
 
-        The files are read at the newest version, which may be later than the listing's. Messages added behind the last
-        listed file, or between two listed files, are left out. Two kinds of later messages are not left out, and the
-        decision sees these messages early: those of a slow send that fill a gap in a file that upkeep joined, and those
-        of a segment with a listed file whose ordinals the log does not show.
+        Messages added behind the last listed file, or between two, are left out. The decision does see two kinds early:
+        those of a slow send that fill a gap in a file that upkeep joined, and those of a segment with a file whose
+        ordinals the log does not show.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -256,8 +249,8 @@ class _QueueFiles:
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
         """Return the segments with a file about which the log does not show enough.
 
-        Such a file has no statistics, gaps between its ordinals, several messages with one ordinal, or messages on both
-        sides of an instant (see `Listing.of`).
+        Such a file has no statistics, gaps, doubled ordinals, or messages on both sides of an instant (see
+        `Listing.of`).
         """
         is_unclear = self._unclear.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
@@ -277,9 +270,9 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
-    """Return a mask of the messages whose ordinals are between the first and the last ordinal of a file.
+    """Return a mask of the messages between the first and the last ordinal of a file.
 
-    If the log does not show the ordinals of a file, every message of its segment counts as listed.
+    If the log does not show these ordinals, every message of the segment counts as listed.
     """
     names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
     first, last, at = (
@@ -290,7 +283,7 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may overlap: compare with the highest end of all files that begin at or before the message.
+    # Files of one segment may overlap: compare with the highest end so far.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

@@ -31,8 +31,6 @@ _given = attrgetter(*_GIVEN)
 
 
 class GrantedRun(NamedTuple):
-    """A run of messages that one receive got, and their record."""
-
     lane: int
     segment: str
     first_seq: int
@@ -41,7 +39,7 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment, in one `generation` of the tables. `size` is the number of bytes of its rows."""
+    """A committed append, in one `generation` of the tables. `size` is in bytes."""
 
     generation: int
     segment: str
@@ -52,7 +50,7 @@ class Append(NamedTuple):
     size: int
 
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
-        """Return one message of the append, as a read of the table would return it."""
+        """Return one message, as a read of the table would return it."""
         entry = self.entries[seq - self.first_seq]
         fields = dict(zip(_GIVEN, _given(entry)))
         fields["message_attributes"] = dict(entry.message_attributes)
@@ -72,10 +70,9 @@ class Append(NamedTuple):
 
 
 class RecentMessages:
-    """The newest appends of one sender. Threads may share the object."""
+    """The newest appends of one sender, whom the messages name. Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
-        """`sender` is the sender that the messages name (see `Ledger.open`)."""
         self._sender, self.most_bytes = sender, most_bytes
         self.forget()
         renew_in_child(self, RecentMessages.forget)
@@ -86,12 +83,11 @@ class RecentMessages:
 
     def _clear(self) -> None:
         self._oldest_first = deque[Append]()
-        #: By segment, its appends in the order of their first messages.
+        #: By segment, its appends in order.
         self._by_segment: dict[str, list[Append]] = {}
         self._bytes = 0
 
     def add(self, append: Append) -> None:
-        """Keep a committed append. If the appends take too many bytes, forget the oldest."""
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
@@ -107,7 +103,7 @@ class RecentMessages:
                 raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
-        """Return the messages of some runs, in their order. Return None if any is not kept here or not sure to
+        """Return the messages of some runs, in their order. Return None if any is not kept here, or not sure to
         exist."""
         messages: list[StoredMessage] = []
         for run in runs:

@@ -1,7 +1,6 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-The *stored* records, those of more than FEW rows, stay in Arrow columns. A stored record becomes an object when it is
-needed. Questions about all records are answered from the columns.
+The *stored* records, those of more than FEW rows, stay in Arrow columns and become objects when they are needed.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VIS
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
-#: The number for a field that is not recorded, less than all recorded ones.
 NONE = -1
 FEW = 200
-#: After this many searches for a receipt, up to MOST_INDEXED stored records are indexed by receipt. An index takes as
-#: long as some 40 searches, and most decisions need few.
+#: After this many searches for a receipt, up to MOST_INDEXED stored records are indexed: as long as some 40 searches,
+#: and most decisions need few.
 SEARCHES, MOST_INDEXED = 30, 20_000
 
 
@@ -37,12 +35,12 @@ class Records:
         self._read: list[Record | None] = []
         #: The stored records have the first codes.
         self._stored = _NOTHING
-        #: By receipt, the codes of the stored records (None: there were few searches).
+        #: By receipt, the codes of the stored records (None: not indexed).
         self._by_receipt: dict[str | None, list[int]] | None = None
         self._searches = 0
         #: Answers about the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
-        #: The fields of the records that are not stored, collected when there were `_fields_of` records.
+        #: The fields of the records that are not stored, as of `_fields_of` records.
         self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: The code of each row's record.
         self.codes: np.ndarray
@@ -54,7 +52,6 @@ class Records:
             self._read = [None] * len(some_row)
 
     def record(self, code: int) -> Record:
-        """Return the record of a code; for ABSENT the record of an untouched message."""
         if code == ABSENT:
             return UNTOUCHED
         record = self._read[code]
@@ -68,7 +65,7 @@ class Records:
         return self._read_all(range(len(self._read)))
 
     def code(self, record: Record) -> int:
-        """Return the code of a record. A new record gets the next code."""
+        """Return the code of a record, if need be the next one."""
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
@@ -137,7 +134,6 @@ class Records:
         return self._fields[_POSITION[name]]
 
     def _under(self, receipt_id: str | None) -> list[int]:
-        """Return the codes of the stored records with this receipt that are not read yet."""
         return [code for code in self._stored_with_receipt(receipt_id) if self._read[code] is None]
 
     def _stored_with_receipt(self, receipt_id: str | None) -> list[int]:
@@ -154,11 +150,10 @@ class Records:
         return self._by_receipt.get(receipt_id, [])
 
     def _read_all(self, codes: Sequence[int]) -> list[Record]:
-        """Return the records of codes, none of them ABSENT."""
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
-                # Reading all takes no longer than reading a few one by one.
+                # As fast as reading a few one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
             for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record

@@ -4,9 +4,9 @@
 (`verbs.clock_repair`) sets all earlier sends aside: their instants do not count any more. The log has the number of
 these sends, and the instant at which they count as arrived. Every later send is after this instant.
 
-*The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. If this time is further ahead than
-clocks may be apart, receives are refused. Sends are refused, too: their messages could expire before a receiver may get
-them. A look at the lanes takes longer than the rest of a send, so a send uses the times of an earlier look.
+*The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. While this time is further ahead
+than clocks may be apart, receives are refused. Sends are refused, too: their messages could expire before a receiver
+may get them. A look at the lanes takes longer than the rest of a send.
 """
 
 from __future__ import annotations
@@ -45,15 +45,10 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return the earliest instant for the next send, in milliseconds: that of the newest send that counts.
+    """Return the earliest instant for the next send to a FIFO queue, in milliseconds.
 
-    Usually this is `last`. Only if `last` is too far ahead, sends that a clock repair set aside do not count.
-
-    Args:
-        queue: The id of a FIFO queue.
-        last: The newest instant of all sends to the queue.
-        now: The time of the caller's clock.
-        maximum_skew: How many seconds `last` may be ahead of `now`.
+    This is `last`, the newest instant of all sends, unless `last` is more than `maximum_skew` seconds ahead of `now`.
+    Then the sends that a clock repair set aside do not count.
     """
     if last <= now + round(maximum_skew * MILLISECONDS):
         return last
@@ -63,7 +58,7 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Return the newest instant, in milliseconds, of the messages in `rows` that were sent after the last clock repair.
 
-    The result is later than the instant that the repair noted. It is 0 if there is neither a repair nor such a message.
+    The result is later than the instant that the repair noted, or 0 if there is nothing.
     """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
@@ -92,7 +87,7 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last clock repairs by slot: the number of sends before the repair, and the instant that it noted."""
+    """Return the last clock repairs by slot: the number of sends before each, and the instant that it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -104,13 +99,10 @@ def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
 
 
 def slot_of_next(repairs: list[tuple[int, int]]) -> int:
-    """Return the slot of the next repair: a free one, or that of the earliest known repair."""
     return len(repairs) if len(repairs) < fifo.REPAIRS else repairs.index(min(repairs))
 
 
-#: After this many seconds a send looks at its queue's lanes again.
 LOOK_SECONDS = 60.0
-#: With more queues than this, all are forgotten.
 MOST_QUEUES = 10_000
 
 
@@ -132,7 +124,7 @@ class LaneTimes:
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOK_SECONDS or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # The thread may have been suspended before the look, which then finds commits later than `now`.
+            # The thread may have been suspended before the look.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)

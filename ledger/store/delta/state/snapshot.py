@@ -37,14 +37,13 @@ class Classified(NamedTuple):
     state: np.ndarray
 
     def stored_messages(self) -> int:
-        """Return how many messages are not gone."""
         return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
 
     def stored_bytes(self) -> int:
         """Return how many bytes of the data files the messages that are not gone take.
 
-        The log has only the size of each file, so each message counts with the mean of its segment. A segment whose
-        messages the log does not count is counted whole.
+        The log has only sizes of files, so a message counts with its segment's mean. A segment without a count of
+        messages counts whole.
         """
         is_stored = ~np.isin(self.state, GONE_STATES)
         stored = pa.table(
@@ -62,10 +61,8 @@ class Classified(NamedTuple):
         return int(np.ceil(sizes["bytes"].to_numpy() * share).sum())
 
     def oldest_sent_at(self) -> int | None:
-        """Return when the oldest message that is not gone was sent (None: there is none).
-
-        This may be the instant of an older message of the same file (see `FileRuns`).
-        """
+        """Return when the oldest message that is not gone was sent, or an older one of the same file (see
+        `FileRuns`)."""
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
 
@@ -79,7 +76,7 @@ class Decision(Generic[Answer]):
         answer: Makes the verb's answer from the version of the commit.
         meeting: Lanes whose head rows the commit counts up although nothing changes in them, if any lane of the queue
             changes or a decision has `always`.
-        arriving: The changed runs of other queues, by queue.
+        arriving: The changed runs of other queues.
         granted: The part of `replacement` that a claim gets.
     """
 
@@ -104,20 +101,16 @@ class Loaded:
     lanes: Lanes
     others: dict[str, Lanes]
     now: int
-    #: The versions of the other tables that the decision looked at.
+    #: The versions of other tables that the decision read.
     read: dict[str, int] = field(default_factory=dict)
-    #: The queues that messages may move to.
     targets: Sequence[QueueRecord] = ()
-    #: By output table that could not say whether it has the rows of a write: its error.
+    #: The errors of output tables that did not answer.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
     #: The queue's PlacedRuns, by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
-        """Return every message of the queue, with its state at `now`.
-
-        All messages of a piece are on the same side of each instant in `borders`: sent up to the instant, or later.
-        """
+        """Return every message of the queue, with its state at `now`. `borders`: see `Listing.of`."""
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
         looked_at = (listing.version, len(self.lanes.segments), *borders)
@@ -126,8 +119,7 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages count as locked: no receive gets them or, on a FIFO queue, the later messages of their
-        # groups.
+        # Undecided messages count as locked: on a FIFO queue, they hide the later messages of their groups.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -140,7 +132,6 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """Return the commit of one Decision, which has these arguments."""
         decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
         self.take(decision)
         return self.commit_of([decision], answer)
@@ -153,7 +144,6 @@ class Loaded:
                 self.others[queue].supersede(runs)
 
     def taken(self) -> dict[str, Runs]:
-        """Return the runs that count as recorded, by queue, for `take_back`."""
         return {lanes.queue: lanes.runs for lanes in (self.lanes, *self.others.values())}
 
     def take_back(self, before: Mapping[str, Runs]) -> None:
@@ -218,7 +208,7 @@ def load_all(
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
     """Load all lanes of queues, as of one version and one instant (or a queue's last commit, if later).
 
-    Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
+    Return the loaded lanes by the queue's name. Raises ClocksDisagree.
     """
     snapshot, loaded = tables.load("visibility", Where()), {}
     now = clock()

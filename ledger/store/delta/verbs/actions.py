@@ -32,10 +32,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _ActionsCall:
-    """The actions of one call, and the queue's rules for them.
-
-    `meeting`: lanes that count up with any change, even if the actions name none of their messages.
-    """
+    """The actions of one call. `meeting`: further lanes that count up with any change."""
 
     actions: Sequence[Action]
     limits: Limits
@@ -45,8 +42,6 @@ class _ActionsCall:
 
 @dataclass(frozen=True)
 class _ActionEffect:
-    """The effect of an action: the pieces that it names, their outcomes by code, and the changed runs."""
-
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
@@ -126,7 +121,6 @@ class Applier:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
             runs.append(named)
             numbers.append(number)
-        # One table for all calls is faster.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -146,7 +140,6 @@ class _Decided:
 
 def _effects(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
-    # One look-up of the records for all actions is faster.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
     lanes.records.read(distinct_codes(pieces.code))
     ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
@@ -197,7 +190,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
 
 
 def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """Yield the runs that an action changed (`done`), by the reason that `receipts` gets for them."""
+    """Yield the changed runs by the reason that `receipts` gets for them."""
     for reason in dict.fromkeys(effect.reason_of.values()):
         codes = [code for code, one in effect.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
@@ -222,13 +215,12 @@ def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
 
 
 def _with_new_codes(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
-    """Return the pieces whose code changes, with their new codes."""
     changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
     return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
 
 
 def _looked_up(codes: np.ndarray, value_of_code: Mapping[int, int]) -> np.ndarray:
-    """Return the value of each code (0: `value_of_code` lacks it)."""
+    """Return the value of each code, or else 0."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
     for code, value in value_of_code.items():
         if code - ABSENT < len(table):

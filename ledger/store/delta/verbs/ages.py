@@ -1,14 +1,12 @@
 """The instant by which upkeep may judge that messages are old.
 
 A clock that is days ahead makes every message look old, and dropped messages are gone. Upkeep therefore drops messages
-for their age only after two looks at the clock, at least `mark_seconds` apart (a setting; 0: one look is enough). The
-wall clock and, where it can be compared, the passing time must agree on this:
+for their age only after two looks at the clock, at least `mark_seconds` apart (a setting; 0: one look is enough):
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. Until the time is
-  over, a round drops nothing for its age. If the mark is missing or refuted, the round makes it anew. A mark in the
-  future is refuted, and a mark with a later commit of a much earlier instant. A drift between the wall clock and the
-  passing time since the mark refutes it, too.
+  over, a round drops nothing for its age. A missing or refuted mark is made anew. A future instant refutes the mark. So
+  does a later commit with a much earlier instant, or a drift between the wall clock and the passing time.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - The storage's own clock (of an object store, or Ledger.open's `storage_clock`) replaces the mark and the wait.
@@ -33,29 +31,25 @@ from ledger.store.delta.verbs.tidying import try_commit
 
 log = logging.getLogger("ledger.upkeep")
 MARK = "ledger.marked"
-#: The tables whose newest commits, at most MOST_COMMITS, are evidence of the time.
+#: The tables whose newest commits are evidence of the time, and how many of them.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
-#: How far ahead an unconfirmed clock may be for JudgedAges.is_near, in seconds.
+#: The seconds that an unconfirmed clock may be ahead: far less than the 7 days for which a new ledger keeps files.
 NEAR = 86_400
 
 
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be), and whether the clock itself was confirmed.
 
-    If not, the instant `at` also replaces the clock for the time of a queue's lanes.
+    An unconfirmed clock is also replaced by `at` for the time of a queue's lanes.
     """
 
     at: int | None
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Return whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
-
-        True for a clock at most NEAR ahead of `at`: NEAR is far less than the 7 days for which a new ledger keeps
-        files.
-        """
+        """Return whether upkeep may do work that uses the machine's clock, such as the engines' vacuum."""
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
@@ -63,8 +57,8 @@ UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 
 class _Mark(NamedTuple):
-    """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
-    versions of WITNESSES."""
+    """A look at the clock: the instant, the milliseconds `passed` since the machine's start `boot`, and the versions of
+    WITNESSES."""
 
     at: int
     passed: int
@@ -98,7 +92,7 @@ class Ages:
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # The clock that made this mark was ahead: the mark must not confirm that clock later.
+                # This mark must not confirm the clock ahead that made it.
                 self._mark(now)
             return JudgedAges(now, is_confirmed=True)
         if mark is None:
@@ -122,7 +116,7 @@ class Ages:
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round has no more evidence than this one, and drops messages by a mark of now.
+        # The next round has no more evidence than this one.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)
 
@@ -136,7 +130,6 @@ class Ages:
         return instants.explains(others, now, expected, self._skew)
 
     def _newest(self, table: str, since: int = -1) -> list[Any]:
-        """Return the newest commits to a table with a version above `since`, at most MOST_COMMITS."""
         return self._engine.history(table, max(since, self._engine.version(table) - MOST_COMMITS))
 
     def _passed(self) -> int:
@@ -147,7 +140,7 @@ class Ages:
         try:
             return None if content is None else _Mark(**json.loads(content))
         except (TypeError, ValueError):
-            # A mark that this release cannot read confirms nothing.
+            # A mark of another release confirms nothing.
             return None
 
     def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:

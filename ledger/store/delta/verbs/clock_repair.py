@@ -1,12 +1,10 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
 A lane's time is the instant of its last commit, and no verb sets it back. While a lane is ahead by more than
-maximum_clock_skew, verbs by right clocks raise ClocksDisagree. The repair makes one commit to `visibility` for each
-queue with wrong times. It sets each such lane's time to about now, and moves events and holds out of the future (see
-`instants.put_back`). Message rows never change: a message that the wrong clock sent becomes visible at its instant.
-
-Further commits put right the queue itself and its message move tasks. With a clock ahead, a queue records too many
-messages as expired: the repair records anew which messages have expired (`QueueRecord.put_back`).
+maximum_clock_skew, verbs by right clocks raise ClocksDisagree. One commit to `visibility` for each queue sets such
+times to about now, and moves events and holds out of the future (see `instants.put_back`). Message rows never change: a
+message that the wrong clock sent becomes visible at its instant. Further commits put right the queue itself and its
+message move tasks.
 
 No send to a FIFO queue may be earlier than the send before it, so a last send far ahead blocks right clocks. Then the
 commit to `visibility` also records a new arrival for the messages that were sent ahead (see `_Order`). Another commit,
@@ -52,8 +50,7 @@ class ClockRepair:
         ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue, or a task.
         lanes: How many lanes were ahead.
         messages: The number of messages in these lanes whose records change. A new arrival alone does not count.
-        sent_ahead: The number of messages in files with messages that a clock ahead sent. These messages become visible
-            when their time has come.
+        sent_ahead: The number of messages in files with messages that a clock ahead sent.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
         changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
@@ -69,7 +66,7 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to put right. Messages sent ahead alone stay as they are."""
+        """Return whether there is anything to put right. Messages sent ahead stay as they are."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
@@ -79,7 +76,7 @@ def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 
 def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Put the times of all queues right, by `clock`, and return what was found, as `find_wrong_times` does.
+    """Put the times of all queues right, and return what `find_wrong_times` would have returned.
 
     Raises ContentionOutlastedRetries, StorageFailed.
     """
@@ -133,7 +130,6 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
 
 
 def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
-    """Return the instant that no send to a FIFO queue may precede."""
     skew = store.settings.maximum_clock_skew
     return last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
 
@@ -182,11 +178,10 @@ def _set_times(
 
 
 class _Order(NamedTuple):
-    """New arrivals for messages that arrived at a FIFO queue in the future.
+    """New arrivals for messages that arrived at a FIFO queue in the future: about now, and in the same order.
 
-    The new arrivals are about now, not before any earlier arrival, and keep their order. Messages of one arrival are in
-    the order of their send instants. Where the numbers have another order, the arrivals are a millisecond apart.
-    Messages that were moved to the queue between two sends get an arrival between those of the sends.
+    Messages of one arrival are in the order of their send instants. Where the numbers have another order, the arrivals
+    are a millisecond apart. Messages that were moved to the queue between two sends arrive between these sends.
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its `arrived_at` in
@@ -234,7 +229,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
-    """Return the messages that were sent ahead, as runs with the codes of records that have the new arrivals.
+    """Return the messages that were sent ahead, as runs with the codes of their new records.
 
     A message whose record has an arrival no later than `latest` keeps it.
     """
@@ -253,7 +248,6 @@ def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
-    """Return the recorded runs whose records change, with new codes, in the lanes whose `times` are ahead."""
     parts = [Runs.empty()]
     lane_of = lanes.lanes(lanes.runs)
     for lane, latest in times.items():
@@ -271,7 +265,6 @@ def _right_code(
 
 
 def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
-    """Return the number of messages in the queue's files whose last message was sent after an instant."""
     files = store.engine.files()[1]
     files_ahead = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
     return pc.sum(files_ahead["messages"]).as_py() or 0

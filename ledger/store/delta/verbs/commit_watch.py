@@ -20,9 +20,8 @@ from ledger.store.delta.commit_metadata import losses_in, verb_of
 from ledger.store.delta.engine import Tables
 
 WATCHED = ("messages", "visibility")
-#: The most commits that are kept of each table.
 MOST_COMMITS = COMMITS_DUE
-#: The period of the rates, in seconds.
+#: The period of the rates.
 RATE_SECONDS = 3_600
 BEATS = ("granted", "granted again", "extended")
 
@@ -36,7 +35,6 @@ class RecentCommits:
     Attributes:
         commits: The number of these commits, without those that name no verb.
         conflicts: How often these commits lost to other writers before they landed.
-        seconds: The length of the period.
         merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`.
     """
 
@@ -47,7 +45,6 @@ class RecentCommits:
 
     @property
     def conflicts_a_minute(self) -> float:
-        """The conflicts per minute."""
         return self.conflicts * 60 / self.seconds
 
 
@@ -88,7 +85,7 @@ class CommitWatch:
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
-        """Return the values of the last hour before `now` (milliseconds), as of the last call of `follow`."""
+        """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
             since = max([now - RATE_SECONDS * MILLISECONDS, *full])

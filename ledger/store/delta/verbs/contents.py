@@ -21,14 +21,13 @@ from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
-#: Bounds of the parts: the first one's messages, the characters of the bodies that a part aims at, the growth from part
-#: to part, and the most messages.
+#: The first part's messages, the characters that each part aims at, the growth from part to part, the most messages.
 FIRST_PART_MESSAGES, PART_CHARACTERS, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
 class MessagesInOrder(NamedTuple):
-    """Messages in the order of a copy: the place of each on the axis (see `run_algebra`), and its record's code."""
+    """Messages in the order of a copy: places on the axis (see `run_algebra`), and codes of records."""
 
     place: np.ndarray
     code: np.ndarray
@@ -42,10 +41,7 @@ class QueueContents:
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return the queue's contents (see Store.contents).
-
-        The call reads four columns of all messages that exist. The messages are read later, part by part.
-        """
+        """Return the queue's contents (see Store.contents). The messages are read later, part by part."""
         loaded = self.opened.load(queue, clock)
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
@@ -57,7 +53,7 @@ class QueueContents:
     def _in_order(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
-        """Return the messages that the copy asks for, and the instant at which the last of them arrived (0: none)."""
+        """Return the messages that the copy asks for, and the last arrival's instant (0: none)."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
@@ -79,8 +75,7 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the places, send instants and sequence numbers (0: none) of the messages in `alive` that have rows, by
-        queue."""
+        """Yield the places, send instants and sequence numbers (0: none) of messages that have rows, by queue."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
             # For very many segments, reading all of the queue is faster.
@@ -115,6 +110,5 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
 
 
 def _grant_of(lanes: Lanes, part: MessagesInOrder) -> Grant:
-    """Return a grant through which the messages can be read."""
     rows = GrantRows(lanes)
     return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))

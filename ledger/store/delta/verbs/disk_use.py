@@ -14,16 +14,11 @@ DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3_600.0
 
 @dataclass(frozen=True)
 class DiskUse:
-    """The room that a ledger's tables take.
+    """The room that a ledger's tables take, including logs and past versions.
 
     Attributes:
-        files: The number of all files of the tables, including logs and past versions.
-        bytes: The size of these files.
-        log_files: The number of files of the logs alone.
-        log_bytes: The size of these files.
         written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-        measured_seconds: The length of that period: a day, or the oldest file's age if that is less, but at least an
-            hour.
+        measured_seconds: A day, or the oldest file's age if that is less, but at least an hour.
         free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
 
@@ -42,7 +37,6 @@ class DiskUse:
 
 
 def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> DiskUse:
-    """Return the disk use of files. `now` is in seconds since 1970."""
     count, total, logs, of_logs, lately, oldest = 0, 0, 0, 0, 0, now
     for path, size, at in files:
         count, total, oldest = count + 1, total + size, min(oldest, at)
@@ -54,10 +48,8 @@ def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> 
 
 
 def free_bytes(place: str) -> int | None:
-    """Return the bytes that this user may still write at the place of a table (None: the place is no local path).
-
-    Raises OSError.
-    """
+    """Return the bytes that this user may still write at the place of a table (None: not a local path). Raises
+    OSError."""
     location = recorded(place)
     if not location.is_local:
         return None

@@ -22,14 +22,13 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive: the runs to record, and the answer by the commit's version."""
+    """The outcome of one request: the runs to record, and the answer by the commit's version."""
 
     runs: Runs
     answer: Callable[[int], Received]
 
 
 def refused(error: LedgerError) -> RequestGrant:
-    """Return an outcome that is an error and records nothing."""
     return RequestGrant(Runs.empty(), lambda version: error)
 
 
@@ -54,8 +53,7 @@ def grant(
 ) -> RequestGrant:
     """Return the outcome of a request that gets the messages `chosen` under a new receipt, in `order` (see Grant).
 
-    Without a message, the answer is `undecided`: the error that says why messages stay in doubt, or None. `grants`
-    collects the rows of all grants that are decided together.
+    Without a message, the answer is `undecided`: the error that says why messages stay in doubt, or None.
     """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 
@@ -74,7 +72,7 @@ def grant_of(
 ) -> Callable[[int], Grant | None]:
     """Return a function that makes the grant of one receipt's runs from the commit's version (None: no runs).
 
-    The grant's deadline is the last one of its messages. `order` and `grants`: see `grant`.
+    The grant's deadline is the last one of its messages.
     """
     rows = GrantRows(lanes) if grants is None else grants
     number = rows.add(runs)
@@ -122,10 +120,7 @@ class GrantRows:
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """Return the distinct codes, and the number of each run's code among them.
-
-    For few runs, return all codes and None: each run has its own code.
-    """
+    """Return codes, and the number of each run's code among them (None, for few runs: each run has its own)."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)
@@ -133,6 +128,5 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
 
 
 def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
-    """Return a column with a value for each run: by its number in `which`, or else its own."""
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

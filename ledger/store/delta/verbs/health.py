@@ -45,17 +45,16 @@ class TableHealth:
         bytes: The size of its data files.
         log_files: The number of files in its log.
         since_checkpoint: The number of commits after the last checkpoint.
-        orphans: The number of files that the next upkeep with a vacuum removes, because no kept version needs them.
+        orphans: The number of files that no kept version needs. The next upkeep with a vacuum removes them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
-        unreadable_checkpoints: The paths of checkpoints that cannot be read. `ledger repair` moves them out if log
-            entries or other checkpoints hold the same facts.
-        by_statement: Why verbs of a process with these settings commit rows by statements of the engine (empty: they
-            commit directly).
+        unreadable_checkpoints: The paths of checkpoints that cannot be read. `ledger repair` moves them out if other
+            files hold the same facts.
+        by_statement: Why verbs with these settings commit rows by statements of the engine (empty: directly).
         altered: What somebody changed in the table, and what undoes it (empty: nothing).
-        refused: Why calls that change the table fail in a process with these settings (empty: they do not).
+        refused: Why calls that change the table fail with these settings (empty: they do not).
         refused_fix: What to do about `refused`.
         takes_appends: Whether only upkeep fails on the `refused` table, because verbs only append to it.
-        format: The format of its layout, see `model.formats` (empty: the table does not record it).
+        format: The format of its layout, see `model.formats` (empty: not recorded).
     """
 
     version: int
@@ -82,18 +81,17 @@ class Health:
         queues: How many queues it has.
         tables: Its tables, by name.
         oldest_without_upkeep: The age in seconds of a verb's oldest commit to `visibility` that no round went over and
-            whose events `receipts` does not have (None: there is none).
-        log_retention: How many seconds the commits of `visibility` are kept. If a commit is not copied into `receipts`
-            within that time, `receipts` gets a gap.
+            whose events `receipts` lacks (None: there is none).
+        log_retention: How many seconds the commits of `visibility` are kept. `receipts` loses the events of commits
+            that are not copied within that time.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
-        vitals: The values that grow with the load, and signs that something hangs (None: an altered table prevents the
-            measurement).
-        clocks: The text of the error ClocksDisagree that verbs raise for this machine's clock, by queue.
+        vitals: Signs of load, and that something hangs (None: an altered table prevents the measurement).
+        clocks: By queue, the text of the error ClocksDisagree that verbs raise for this machine's clock.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
-        upkeep_overdue: Why a round should have run long ago, see `rules.upkeep` (empty: upkeep is not overdue).
-        lost_dead_letter_queues: The dead-letter queues that RedrivePolicies name and that do not exist, by the queue
-            with the policy. Such a queue's messages are received without end.
+        upkeep_overdue: Why a round should have run long ago, see `rules.upkeep` (empty: not overdue).
+        lost_dead_letter_queues: By queue, the dead-letter queue that its RedrivePolicy names and that does not exist.
+            Such a queue's messages are received without end.
     """
 
     queues: int
@@ -111,8 +109,8 @@ class Health:
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     """Return the health of a ledger that delta-rs can read, from its logs, a list of its files, and its records.
 
-    With `deep`, also read each data file and each checkpoint. Raises StorageFailed, and LedgerDamaged for a log that
-    cannot be read or has a damaged entry.
+    With `deep`, also read each data file and each checkpoint. Raises StorageFailed, and LedgerDamaged for a damaged
+    log.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
@@ -156,8 +154,6 @@ def _lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
-    """Return the age, in seconds, of the first commit of a verb to `visibility` that upkeep has not gone over and
-    `receipts` does not have."""
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
     since = max(filled, look.gone_over())
@@ -189,7 +185,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # The alteration is reported as a finding of its own.
+            # `_table` reports the alteration.
             return {}
     return problems
 

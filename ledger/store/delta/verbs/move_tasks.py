@@ -27,8 +27,8 @@ class Tasks:
     def put(self, task: MoveTask) -> bool:
         """Store a task (see Store.put_task).
 
-        Another commit to the table makes this call decide again; with Spark's MERGE, only a commit to the same row
-        does. That is enough: two tasks that start at once have the same id (`move_task.new_task`).
+        With Spark's MERGE, only a commit to the same row makes this call decide again. That is enough: two tasks that
+        start at once have the same id (`move_task.new_task`).
         """
 
         def decide(losses: int) -> Plan[bool]:

@@ -33,8 +33,7 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The call `Store.reject`: one commit releases messages and moves them to the dead-letter queue, at any receive
-    count.
+    """One commit that releases messages and moves them to the dead-letter queue, at any receive count.
 
     The messages get the same records as after a release and a later receive that moves them.
     """
@@ -98,9 +97,8 @@ def move(
 ) -> Move:
     """Return the records of a move of `runs` to `target`, and note the move in `events`.
 
-    `runs` have the codes of their records, from which `arrives` makes the records in `target`. The lanes of both queues
-    are loaded. The lane in `target` follows from the lane that the segment was first sent to: two moves of its messages
-    to one queue therefore change the same head row.
+    `arrives` makes the records in `target`. The lanes of both queues are loaded. The lane in `target` follows from the
+    lane that the segment was first sent to: two moves of its messages to one queue therefore change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
     # After the move, no record of the queue shows that these receipts expired.
@@ -108,7 +106,6 @@ def move(
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
-        # A move within the queue leaves no row about the move.
         kept_code = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
         return Move(runs.coded(kept_code), Runs.empty())
     target_lanes = loaded.others[target.id]
@@ -124,9 +121,6 @@ def move(
 
 
 class Redriver:
-    """The verb `redrive`: one commit moves visible messages back to the queues that they came from, or to a named
-    queue."""
-
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
 
@@ -181,13 +175,13 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return the index, in `loaded.targets`, of the queue that a message goes to (-1: none of these queues)."""
+    """Return the index, in `loaded.targets`, of the queue that a message goes to, or -1."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
 def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
-    """Return the parts of `runs` that are also in `chosen` (RUNS), each with its run's rank (`order`)."""
+    """Return the parts of `runs` that are also in `chosen` (RUNS), with their ranks."""
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
     pieces = chosen_runs.where(np.argsort(chosen_runs.first, kind="stable")).cut(runs.first, runs.last)

@@ -14,7 +14,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: With more places (queue and lane) than this, places without open segments are forgotten.
+#: Up to so many places (queue and lane), those without open segments are kept.
 FEW_OPEN = 64
 
 
@@ -37,7 +37,6 @@ class OpenSegment(NamedTuple):
         return SegmentEnd(self.queue, self.lane, self.name, self.following - 1 if self.following else None)
 
     def extended(self, count: int) -> OpenSegment:
-        """Return the segment after an append of `count` messages."""
         return self._replace(following=self.following + count, appends=self.appends + 1)
 
 
@@ -45,14 +44,13 @@ class OpenSegments:
     """The segments that no append has taken out. Threads may share this object: it needs no lock."""
 
     def __init__(self, open_seconds: float) -> None:
-        """`open_seconds` is how long a segment may be appended to."""
         self._open_milliseconds = open_seconds * MILLISECONDS
         self._idle: dict[tuple[str, int], deque[OpenSegment]] = {}
         self._most = FEW_OPEN
         renew_in_child(self, OpenSegments._renew)
 
     def _renew(self) -> None:
-        """Start anew in a forked child: the parent goes on with its segments."""
+        """The parent of a forked child goes on with its segments."""
         self._idle = {}
 
     def __len__(self) -> int:
@@ -78,7 +76,6 @@ class OpenSegments:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are too old to append to."""
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}
         self._most = max(FEW_OPEN, 2 * len(self._idle))

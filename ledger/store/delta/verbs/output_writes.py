@@ -50,12 +50,10 @@ class Outputs:
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Tell the listener, if there is one, that a step of a write is done."""
         self._transactions.step(name)
 
     @property
     def owner(self) -> str:
-        """The name under which this process commits."""
         return self._transactions.owner
 
     def require_allowed(self, location: str) -> None:
@@ -144,7 +142,7 @@ class Outputs:
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, further_actions: Sequence[Action] = ()
     ) -> int:
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # Under a quota on messages in flight, the actions count up lane 0 (see `Applier.apply`).
+        # For lane 0, see `Applier.apply`.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
@@ -186,10 +184,10 @@ class Outputs:
     ) -> OutputUnreadable | None:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
-        A receive could take a message whose deadline has passed, or that an earlier receive under one of the ids
-        `attempts` holds. `only`: ask only about messages with this record. Afterwards `loaded` has each of these
-        messages as deleted, or as never written. If a table does not answer, its messages stay in doubt
-        (`Lanes.undecided`), and the error is returned.
+        A receive could take a message whose deadline has passed, or that a receive under one of the ids `attempts`
+        holds. `only`: ask only about messages with this record. Afterwards `loaded` has these messages as deleted, or
+        as never written. If a table does not answer, its messages stay in doubt (`Lanes.undecided`), and the error is
+        returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -276,7 +274,6 @@ def _lanes(runs: pa.Table) -> list[int]:
 def _record_after(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
-    """Return the record after an action (None: the action does not change it)."""
     if record is UNTOUCHED:
         return None
     changed = apply_action(queue, action, record, limits, receipts, now)[1]
@@ -284,15 +281,13 @@ def _record_after(
 
 
 def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
-    """Return the pieces for which `rule` returns a record, with that record."""
     open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
     code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
     return open_ones.coded(code).in_order()
 
 
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
-    """Return the plan that records what `rule` returns for each piece, and notes `event`, if any, about the changed
-    ones."""
+    """Return the plan that records what `rule` returns for each piece, and notes `event` about the changed ones."""
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):

@@ -1,7 +1,7 @@
 """The first commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables. The first call that would change a table ends the run. The run
-takes no file locks and does not read the storage's clock. A write that is not in its output table counts as fenced off.
+A separate store runs the verb on the ledger's tables, without file locks and the storage's clock. The first call that
+would change a table ends the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class PlannedCommit(NamedTuple):
     """A commit that a verb would make.
 
     Attributes:
-        table: The table that the commit changes.
         statement: The statement that makes the commit, if `why_statement` gives a reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
@@ -40,7 +39,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """A verb has reached its first commit."""
+    """The first commit of a verb."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")

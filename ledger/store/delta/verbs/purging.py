@@ -35,8 +35,7 @@ class Purger:
         On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
         deduplication forget the sends until now, and counts as a send. The third records the instant for a purge
         interval. If a send comes between the first two commits, both are made again: each send is wholly before or
-        wholly after the purge. If this process ends between the two, the queue still remembers its sends. Another call
-        continues at once.
+        wholly after the purge. If this process ends between the two, the queue still remembers its sends.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -115,7 +114,6 @@ class Purger:
 
 
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
-    """Return the messages `alive` with their records after a purge, and note the purge."""
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
     replacement = alive.coded(code).in_order()

@@ -26,15 +26,13 @@ from ledger.store.protocol import Change, QueueRecord
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
-#: The commits in the first search for a recent deletion. Each further search looks at four times as many.
+#: The commits in the first search for a recent deletion.
 FEW_COMMITS = 20
 #: The low bits of a queue's revision that count its changes. The bits above come from the queue's id.
 CHANGES = 20
 
 
 class Queues:
-    """The queues of a ledger. Rows are kept until the table has another version or generation."""
-
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
         #: The version, the queues by name, and the generation.
@@ -60,9 +58,9 @@ class Queues:
         return self._transactions.run("create_queue", "queues", new_id, decide)
 
     def get(self, name: str) -> QueueRecord:
-        """Return the queue of this name. Raises QueueDoesNotExist.
+        """Return the queue of this name.
 
-        Raises LedgerTooNew if an attribute has a value that this release does not know.
+        Raises QueueDoesNotExist, and LedgerTooNew if an attribute has a value that this release does not know.
         """
         queues_by_name = self._all()
         if name not in queues_by_name:
@@ -72,8 +70,7 @@ class Queues:
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
         """Return the table's newest version, in which this very queue exists, and whether all `others` exist.
 
-        Raises QueueDoesNotExist. A decision that may move or receive messages calls this method after reading its
-        lanes.
+        Raises QueueDoesNotExist. A decision that may move or receive messages calls this after reading its lanes.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -97,7 +94,6 @@ class Queues:
         return record is not None and record.id == queue.id
 
     def all(self) -> list[QueueRecord]:
-        """Return all queues, sorted by name."""
         queues_by_name = self._all()
         return [queues_by_name[name] for name in sorted(queues_by_name)]
 
@@ -120,16 +116,15 @@ class Queues:
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
     def put_back(self, queue: QueueRecord, clock: Clock) -> None:
-        """Put the queue's instants right in one commit (see QueueRecord.put_back)."""
         skew = self._settings.skew
         self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
         """Remove the queue's row. Upkeep drops the messages, which then belong to no queue.
 
-        One commit before and one after the removal count up all lanes of the queue. A verb that decided before one of
-        these commits to move messages to the queue loses. Messages that arrive in between are deleted with the queue.
-        If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
+        One commit before and one after the removal count up all lanes of the queue: a verb that decided before one of
+        them to move messages to the queue loses. Messages that arrive in between are deleted with the queue. If this
+        process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -144,7 +139,7 @@ class Queues:
         def count_up_lanes(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used gets a head row, so that other verbs conflict with this commit.
+            # A lane that was never used needs a head row for this.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -182,8 +177,7 @@ class Queues:
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
         """Return the instant at which the last queue of this name was deleted, by the log up to a version.
 
-        The search goes back at least `interval` seconds, as far as the log reaches. Returns None if it finds no
-        deletion, or one that a clock ahead dated.
+        Returns None if the last `interval` seconds of the log show no deletion, or one that a clock ahead dated.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -212,7 +206,6 @@ class Queues:
 
 
 def _require_understood(record: QueueRecord) -> QueueRecord:
-    """Return the queue itself. Raises LedgerTooNew if an attribute has a value that this release does not know."""
     attribute = record.not_understood
     if attribute is not None:
         raise LedgerTooNew(
@@ -225,8 +218,7 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
 def _first_revision(queue_id: str) -> int:
     """Return the first revision of a queue.
 
-    Each queue has its own range of revisions. A decision about a deleted queue therefore cannot change a new queue of
-    the same name.
+    Each queue has its own range of revisions, so a decision about a deleted queue cannot change a new one of its name.
     """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 

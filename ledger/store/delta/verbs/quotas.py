@@ -4,9 +4,9 @@ Two sends at once cannot exceed a bound together. A send to a bounded queue read
 counts the queue's messages, and commits only as the next send of the count. Moves and restores are not bounded: a dead
 letter must have a queue to go to.
 
-The bytes of stored messages are those of their data files: Parquet, compressed. A send of a DataFrame writes its files
-before it decides, and counts their sizes. All other sends count their messages as SQS measures them. A file of few
-messages can be larger than that, so such a send can pass the bound by what Parquet adds to its files.
+The bytes of stored messages are those of their data files (compressed Parquet). A send of a DataFrame counts its own
+files. All other sends count their messages as SQS measures them, and can pass the bound by what Parquet adds to small
+files.
 """
 
 from __future__ import annotations
@@ -27,19 +27,15 @@ def is_bounded(queue: QueueRecord) -> bool:
 
 
 def bounds_of(queue: QueueRecord) -> list[str]:
-    """Return the names of the queue's attributes that bound its messages."""
     return [name for name in ("MaximumMessages", "MaximumStoredBytes") if int(queue.attributes.get(name, 0))]
 
 
 def size_of_messages(entries: Iterable[Entry]) -> Callable[[], int]:
-    """Return a function that returns the bytes of some messages, as SQS counts them."""
     return lambda: sum(map(size_of_message, entries))
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """The checks of a queue's bounds that sends make."""
-
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:

@@ -25,7 +25,7 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
-#: The bounds of one read: its segments, and the places (segments times ordinals) of a read of several segments.
+#: The bounds of one read: its segments, and the places (segments times ordinals) of several segments.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
@@ -49,9 +49,9 @@ class Reader:
         return bool(self._rows(segment, seq, seq).num_rows)
 
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
-        """Return the messages of one grant from memory (see `state.recent_messages`), or None.
+        """Return the messages of one grant from memory, if this process sent and keeps all of them.
 
-        None unless this process sent and keeps all of the messages, and the newest listing shows them.
+        They must be in the newest listing, too (see `state.recent_messages`).
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)
@@ -65,10 +65,8 @@ class Reader:
         return self.messages_of(queue, [grant])[0]
 
     def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """Return the messages of each grant that have rows, in the order of Store.read.
-
-        One read covers many small segments, for all grants.
-        """
+        """Return the messages of each grant that have rows, in the order of Store.read. One read covers many small
+        segments."""
         picked = [_Picked(queue, grant) for grant in grants]
         runs = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
         for where, lowest, highest in self._reads(runs):
@@ -93,8 +91,6 @@ class Reader:
 
 
 class _Picked:
-    """Picks the messages of one grant from rows that may contain other messages."""
-
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
         # A run's code is the number of its row in the grant.
@@ -133,7 +129,6 @@ def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[
 
 
 def _places(runs: pa.Table) -> Iterator[tuple[int, str, int, int]]:
-    """Return the lane, the segment, and the first and the last ordinal of each run."""
     return zip(*(runs[name].to_pylist() for name in RUNS.names))
 
 

@@ -25,8 +25,7 @@ FILLS = "receipts/after/"
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Copy the events of the commits of `visibility` since the last fill, exactly once. Return the number of entries.
 
-    The transaction id names the last version of `visibility` that has entries. If two fills start from the same
-    version, Delta accepts one of them, and the other reads again.
+    The transaction id names the last version that has entries. Of two fills from one version, Delta accepts one.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -51,9 +50,8 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
     """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
-    The rows come from `receipts`, and for commits that are not copied yet from the log of `visibility`. `queue` is a
-    queue's id (None: all queues). The owner of an expiry is the process that had received the messages (None: not
-    known).
+    The rows come from `receipts`, and for commits that are not copied yet from the log of `visibility`. The owner of an
+    expiry is the process that had received the messages (None: not known).
     """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
@@ -79,7 +77,6 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
 
 def _name_holders(rows: list[dict[str, Any]]) -> None:
-    """Set the owner of each expiry to the process that got the receipt's last grant."""
     holders: dict[str, str] = {}
     for row in rows:
         if row["event"] in ("granted", "granted again"):

@@ -1,20 +1,19 @@
 """Repair of a local ledger after a power cut or a partial copy.
 
-The repair cuts a table back to its last whole version. A version is whole if all log entries up to it are readable,
+The repair cuts each table back to its last whole version. A version is whole if all log entries up to it are readable,
 from the newest intact checkpoint (or version 0) on. For every table but `messages`, its data files must be whole, too.
 Each later entry is replaced by an entry that changes nothing and records the loss, so version numbers stay valid. The
 newest entry is replaced first, so a stopped repair can be continued.
 
-Each table is cut by itself, and the tables are still consistent: a message exists if its row in `messages` exists. If
-an acknowledgement is lost, the message is received again.
+The tables are still consistent, because a message exists if its row in `messages` exists. If an acknowledgement is
+lost, the message is received again.
 
-A damaged entry that a checkpoint sums up costs no row. The versions from the entry up to the checkpoint are lost. Once
-the entry is replaced, both engines would read these versions as if the entry had changed nothing. The repair therefore
-first moves away the files from which a read of these versions starts.
+A damaged entry that a checkpoint sums up costs no row, but the versions from the entry to before the checkpoint are
+lost. With the entry replaced, both engines would read these versions wrongly. The repair therefore first moves away the
+files from which a read of these versions starts.
 
 If a data file of `messages` is missing or damaged, its messages are lost, and a commit removes the file. Another table
-with such a file is cut to the version before the file was added. If the newest intact checkpoint or version 0 has the
-file, that table cannot be repaired.
+with such a file is cut to the version before the file was added, if the log still shows that.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import ledger_metadata_in
 from ledger.store.delta.model.tables import TABLES
 
-#: The only table from which a repair removes lost data files.
 TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
     "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not show how the table was."
@@ -66,8 +64,8 @@ class LostCommit:
 
     Attributes:
         verb: Empty if the log entry is not readable.
-        messages: The number of the commit's messages (None: the entry does not say).
-        flaw: What is wrong with the entry (empty: the entry is whole).
+        messages: The number of the commit's messages (None: not known).
+        flaw: What is wrong with the entry (empty: nothing).
     """
 
     version: int
@@ -85,8 +83,8 @@ class TableRepair:
         commits: The later commits, which are lost.
         files: The data files that are removed from the table, each with its fault.
         messages: The number of messages in these files (None: not known).
-        past: By version, the faults of entries that a checkpoint sums up. These faults cost no message.
-        readable_from: If `past` is not empty: the first version that can be read after the repair.
+        past: By version, the faults of entries that a checkpoint sums up, which cost no message.
+        readable_from: With `past`: the first version that can be read after the repair.
     """
 
     table: str
@@ -100,12 +98,6 @@ class TableRepair:
 
 @dataclass(frozen=True)
 class Repair:
-    """The changes that a repair of a ledger made, or would make.
-
-    `lost` is the folder to which the repair moves files. `tables` are the damaged tables. `checkpoints` are the paths
-    of unreadable checkpoints, which by themselves cost no message.
-    """
-
     lost: str
     tables: tuple[TableRepair, ...]
     checkpoints: tuple[str, ...]
@@ -150,7 +142,6 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
 
 
 def _plan(table: str, place: Path) -> TableRepair:
-    """Return what a repair of a table would change. Raises LedgerDamaged if no repair is possible."""
     files = table_files(str(place), None)
     paths = files.log_paths()
     newest, intact = max(versions_in(paths), default=-1), read_checkpoints(str(place), None).intact
@@ -178,9 +169,9 @@ def _flaw(files: Any, version: int) -> str | None:
 
 
 def _faults_at(place: Path, version: int) -> dict[str, str]:
-    """Return the faults of the data files of a version, by path. All rows of each file are read.
+    """Return the faults of a version's data files by path, by reading all rows.
 
-    The result is empty if delta-rs cannot load the version because of an unreadable checkpoint.
+    The result is empty if an unreadable checkpoint stops delta-rs.
     """
     try:
         loaded = DeltaTable(str(place), version=version)
@@ -218,7 +209,6 @@ def _lost_commit(files: Any, version: int) -> LostCommit:
 
 
 def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
-    """Return how many rows the log records for some files of a version (None: it does not)."""
     actions = pa.table(DeltaTable(str(place), version=version).get_add_actions(flatten=True)).to_pylist()
     counts = [one.get("num_records") for one in actions if one["path"] in paths]
     return None if None in counts else sum(counts)
@@ -229,8 +219,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
         _cut_past(repair, place, lost)
     for commit in reversed(repair.commits):
         _replace(place, lost, log_file(commit.version), _entry_of_loss(repair.table, commit))
-    # `mend_checkpoints` moves no checkpoint out while an entry is missing: call it again for versions that were cut
-    # off.
+    # `mend_checkpoints` moves no checkpoint out while an entry is missing.
     mend_checkpoints(str(place), lost, deep=True)
     newest = repair.version + len(repair.commits)
     if not repair.files:
@@ -252,7 +241,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of the lost versions starts, then replace the damaged entries.
 
-    If a repair is stopped, the next repair finds the damaged entries again.
+    In this order, the repair after a stopped one finds the damaged entries again.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():

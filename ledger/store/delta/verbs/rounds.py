@@ -17,7 +17,7 @@ held while `upkeep/lease` and `upkeep/free` differ. If its holder died, another 
 time (see `ledger.upkeep_daemon`). Two rounds at once are safe: the lease only saves work.
 
 **How far a round went.** A round takes the versions that were newest when it began. Upkeep's own commits directly after
-these versions count as gone over, up to the first other commit.
+these versions count as gone over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
 LEASED = "upkeep/leased"
-#: The tries of a commit, and the first pause between tries in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
 
 
@@ -72,22 +71,16 @@ class Look:
     leased_at: int | None = None
 
     def load(self, now: int) -> Load:
-        """Return how many commits upkeep has not gone over, and how long ago the last round began."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
-        """Return the version up to which upkeep has gone over `visibility`."""
         return gone_over(self.versions["visibility"], 0 if self.last is None else self.last.visibility)
 
 
 class Rounds:
-    """The record of one ledger. Threads may share the object."""
-
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
-        #: The record that was read last, with its version and generation.
         self._read: tuple[tuple[int, int], Look] | None = None
-        #: The lease that this process holds.
         self._held: int | None = None
 
     def look(self) -> Look:
@@ -99,7 +92,6 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return replace(kept[1], versions=versions)
             record = self._record(versions)
-            # Otherwise a commit to the record's table came between these reads.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
@@ -122,15 +114,15 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still has it. Raises StorageFailed."""
+        """Give the lease back if this process has it. Raises StorageFailed."""
         if self._held is not None:
             self._note(at)
 
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. If a record of the last AGE_DUE seconds has the same versions, and there is
-        no lease to give back, nothing is committed. A LedgerError is only logged.
+        The round began at the instant `at`. Nothing is committed if there is no lease, and a record of the last AGE_DUE
+        seconds has the same versions. A LedgerError is only logged.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -143,7 +135,6 @@ class Rounds:
             log.warning("the round of upkeep is done, and could not be recorded: %s", error)
 
     def _reached(self, table: str, version: int) -> int:
-        """Return the last version up to which all commits after `version` are upkeep's."""
         for commit in self._engine.history(table, version):
             if not is_of_upkeep(commit.metadata):
                 break
@@ -153,7 +144,7 @@ class Rounds:
     def _note(self, at: int, *facts: tuple[str, int]) -> None:
         """Commit facts, and give back this process's lease, if any.
 
-        After ATTEMPTS lost commits only a warning is logged: the lease then ends as that of a holder that died.
+        After ATTEMPTS lost commits, the lease ends as that of a holder that died.
         """
         free = () if self._held is None else ((FREE, self._held),)
         attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
@@ -185,10 +176,10 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits of this process.
+    """Logs a warning that upkeep is overdue, at most once for an open ledger.
 
-    The record is read once this process's newest versions of the LOADED tables together reach COMMITS_OVERDUE, and then
-    only after COMMITS_DUE more commits.
+    The record is first read when the committed versions of the LOADED tables add up to COMMITS_OVERDUE, and then after
+    each COMMITS_DUE more.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:

@@ -2,8 +2,6 @@
 
 Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend
 segments in several lanes. A send under an attempt id writes a segment of its own, whose name follows from the id.
-
-The *ordinal* of a message is its place in its segment.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ from ledger.store.protocol import QueueRecord, StoredSend
 
 #: The result of `deduplication_key`.
 Key = tuple[str, str]
-#: The number of appends after which the writer joins an open segment's files. A join takes about as long as three
-#: sends, and every file makes each verb a little slower.
+#: The number of appends after which the writer joins an open segment's files. A join takes as long as three sends, and
+#: every file slows each verb.
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -53,7 +51,6 @@ class _Append:
 
     Attributes:
         segments: The open segments that the append extends: by the state before it, the state after it.
-        transactions: The transaction ids of the commit, with their versions.
         is_taken: Whether one of the segments does not end where this writer left it, or its end is not known.
         entries: The entries for each open segment, with their sequence numbers on a FIFO queue.
     """
@@ -71,12 +68,10 @@ class _Append:
 class Sender:
     """Appends small sends. A Sender is the only writer of its open segments, and numbers their messages.
 
-    If a Sender exists twice (say, on two copies of a running machine), one goes on with the segment. The other gets
-    SegmentTaken and begins a new segment.
+    If a Sender exists twice (say, on two copies of a running machine), one of them gets SegmentTaken.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
-        """`recent` gets the messages that are appended to open segments."""
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
@@ -89,9 +84,9 @@ class Sender:
     ) -> list[StoredSend]:
         """Send messages, and return a StoredSend for each, in the order of `entries`.
 
-        A send that was committed before under the attempt id is not repeated: the call returns its ids. A FIFO queue
-        takes no attempt id. Raises ClocksDisagree (see `LaneTimes`), OverLimit, and InvalidParameterValue if another
-        send was committed under the attempt id.
+        A repeated call under an attempt id returns the ids of the first one. A FIFO queue takes no attempt id. Raises
+        ClocksDisagree (see `LaneTimes`), OverLimit, and InvalidParameterValue if another send was committed under the
+        attempt id.
         """
         if not entries:
             return []
@@ -108,8 +103,8 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Read the count before looking for the attempt: if another process commits the attempt in between, the
-                # count grows, and this send does not commit.
+                # Read the count first: if another process commits the attempt after this, the count grows, and this
+                # send does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and sent_before(self._opened.tables, attempt)
                 if earlier_send:
@@ -164,7 +159,7 @@ class Sender:
                         {key: StoredSend(*one) for (_, _, key), one in zip(lane_entries, zip(places, numbers))}
                     )
                 if not tables:
-                    # The answer reports sends of others, which must survive a power cut.
+                    # The answer reports sends that must survive a power cut.
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [sent_by_key[key] for key in keys]
@@ -181,14 +176,13 @@ class Sender:
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again: this process may have been suspended meanwhile.
+        # This process may have been suspended meanwhile.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Look up the last purge after the count of sends, which the caller has read: otherwise a purge in between would
-        # be missed.
+        # Look up the last purge only after the count of sends: a purge in between would be missed.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -202,8 +196,7 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        None of its segments is used again after an error, or if one of them is taken. After a commit they are given
-        back only if appends can extend segments of this table (`extends_segments`).
+        None of its segments is used again after an error, or if one of them is taken.
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
@@ -238,7 +231,7 @@ class Sender:
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))
 
     def _join(self, segment: OpenSegment) -> None:
-        """Join the files of an open segment. After a failure, a later call or upkeep joins these files."""
+        """Join the files of an open segment. After a failure, a later call or upkeep does it."""
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)
         except (Conflict, StorageFailed) as error:

@@ -4,8 +4,7 @@ While one thread commits for a queue, the calls of other threads wait. The next 
 to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number.
 
 Each verb is decided on the lanes as the verb before it left them, and all changes become one MERGE. The result is the
-same as if each verb had been committed alone, with no read in between. If the commit loses or fails, all its verbs lose
-or fail.
+same as if each verb had been committed alone, with no read in between. All verbs of a commit lose or fail with it.
 """
 
 from __future__ import annotations
@@ -42,11 +41,7 @@ MOST_MESSAGES, MOST_BYTES = 100, 1 << 20
 
 
 class Joint(NamedTuple):
-    """One decision about several verbs of one kind.
-
-    For each verb, `answers` has a function from the commit's version to its answer, and `parts` has the runs that it
-    changes.
-    """
+    """One decision about several verbs. `answers` and `parts` have an answer and the changed runs for each verb."""
 
     decision: Decision[Any]
     answers: Sequence[Callable[[int], Any]]
@@ -54,9 +49,7 @@ class Joint(NamedTuple):
 
 
 class GroupedCall(PendingCall[Result], Generic[Result]):
-    """A verb on a queue's messages that can share a commit with other verbs.
-
-    Verbs may share a commit if their records of the queue are equal.
+    """A verb on a queue's messages that can share a commit with verbs that have an equal QueueRecord.
 
     Attributes:
         decide: Takes the lanes, and how often the committing thread has lost. An error concerns this verb alone.
@@ -119,7 +112,7 @@ class SharedVerbs:
         """Try all verbs in one commit. A verb that is not done afterwards has lost, or is put off.
 
         A verb is put off if another verb of this commit grants the same message. The granting commit's version
-        (`claim.version`) tells holders of a message apart, so one commit grants a message only once.
+        (`claim.version`) tells holders of a message apart, so one commit grants a message to one receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
@@ -140,7 +133,6 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """Load the lanes that the verbs decide on, with those of the queues that messages may move to."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
@@ -155,9 +147,8 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the verb's queue.
 
-    A process notices a replaced table by comparing the log with what it has read in this generation. The first read of
-    a generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
-    generation.
+    A process notices a replaced table by comparing the log with its earlier reads in this generation. A generation's
+    first read has none, so the queue is looked up again after the first verb of each generation.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -168,8 +159,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord, verb: str) -> Iterator[None]:
         """Return a context that checks the queue after the verb.
 
-        The context raises QueueDoesNotExist if the new ledger lacks the queue. It raises StorageFailed with `unknown`
-        if this cannot be read.
+        Raises QueueDoesNotExist if the new ledger lacks the queue, and StorageFailed with `unknown` if this cannot be
+        read.
         """
         yield
         with after_commit(verb):
@@ -237,8 +228,6 @@ class _Read(PendingCall[list[StoredMessage]]):
 
 
 class SharedReads:
-    """Reads the messages of grants. Small reads of waiting threads may share one read of the table."""
-
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
@@ -271,7 +260,6 @@ class CommitDecisions:
     Attributes:
         joints: The decisions about several verbs in one step. `decisions` has them, too.
         answers: The verbs that were decided, each with a function from the commit's version to its answer.
-        refused: The verbs whose decision raised an error.
         put_off: The verbs that would grant a message that another verb of this commit grants.
     """
 
@@ -286,7 +274,6 @@ class CommitDecisions:
         self.put_off: list[GroupedCall[Any]] = []
 
     def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
-        """Decide verbs of one kind, in one step if possible."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
@@ -312,7 +299,6 @@ class CommitDecisions:
         return True
 
     def add_one(self, verb: GroupedCall[Any]) -> None:
-        """Decide one verb."""
         before = self.loaded.taken()
         try:
             decision = verb.decide(self.loaded, self._losses)
@@ -351,7 +337,6 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Return whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
@@ -362,8 +347,7 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit or read fails.
 
-    The first call's thread raises the error. The other calls get a copy of a LedgerError, or StorageFailed with
-    `unknown` for any other exception.
+    The first call's thread raises the error. The others get a copy of a LedgerError, else StorageFailed with `unknown`.
     """
     try:
         yield

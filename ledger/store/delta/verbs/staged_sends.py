@@ -43,8 +43,7 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each commit that the queue has room, and may return a further transaction for the
-        commit."""
+        """`admit` checks before each commit that the queue has room, and may return a further transaction."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
         #: Whether a commit was begun whose outcome is unknown.
@@ -81,7 +80,7 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Remove folders of bulk sends that began long ago and are over, and return how many were removed.
+    """Remove folders of bulk sends that began long ago and are over, and return how many.
 
     A folder of unpublished files is first given up, so that nobody can publish the files any more. A published folder
     is removed when a vacuum has removed all files in it. A process that cannot list the folders removes none.
@@ -104,7 +103,6 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
 
 def remove_folder_log(folders: Folders, folder: str) -> None:
-    """Remove the log of a published folder's own table, which nobody reads."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
 

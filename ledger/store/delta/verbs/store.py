@@ -77,10 +77,7 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues, by name.
-
-    `version` and `messages` are the versions of `visibility` and `messages` that were read. `now` is in milliseconds.
-    """
+    """The counts of all queues by name, and the versions of `visibility` and `messages` that were read."""
 
     version: int
     messages: int
@@ -91,8 +88,7 @@ class AllCounts(NamedTuple):
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share the store.
 
-    `outputs` and `by_spark` reach output tables: through the engine, and through the user's Spark session. A docstring
-    "See Store" means the contract in `ledger.store.protocol`.
+    `outputs` reaches output tables through the engine, `by_spark` through the user's Spark session.
     """
 
     def __init__(
@@ -289,7 +285,7 @@ class DeltaStore:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
         Upkeep drops only final messages, and a held message is not final. The caller looked for the rows before this
-        method reads the records: the row of a held message is therefore lost.
+        method reads the records, so the row of a held message is lost.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -360,14 +356,14 @@ class DeltaStore:
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _exists(self, highest: int | None, message_id: str) -> bool:
-        """Return whether a message was sent. `highest` is the highest ordinal of its segment, if the log shows it.
+        """Return whether a message was sent. `highest` is the highest ordinal of its segment.
 
-        The log shows no ordinals of files that a user's OPTIMIZE wrote without statistics.
+        The log shows no ordinal (None) of files that a user's OPTIMIZE wrote without statistics.
         """
         return self._reader.has_row(message_id) if highest is None else ids.place(message_id)[1] <= highest
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
-        """Return a message as a run, and the code of its record (ABSENT: it has none). Raises MessageDoesNotExist."""
+        """Return a message as a run, and its record's code. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
@@ -381,7 +377,6 @@ class DeltaStore:
 
 
 def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
-    """Return the error about messages of a claim that have no row."""
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
         "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "

@@ -1,8 +1,7 @@
 """Upkeep of the records of messages: usually one commit for each lane that needs a change.
 
 An expired message must become final before it may be dropped (see `is_final`). First the queue records for good which
-messages have expired. Then the lane records the message as deleted. A verb that decided on an older state conflicts
-through the lane's head row.
+messages have expired. Then the lane records the message as deleted.
 """
 
 from __future__ import annotations
@@ -32,17 +31,15 @@ from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
-#: The tries of a commit, and the first pause between tries in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before all others.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Return whether a message is final in this queue: no verb of the queue can change it any more.
+    """Return whether no verb of this queue can change a message any more: it is *final*.
 
-    A message is final if it was moved to another queue. It is also final if it was deleted by the instant `before`, and
-    its record has no receipt to restore it by.
+    A message is final if it was moved away, or if it was deleted by the instant `before` and its record has no receipt
+    to restore it by. A verb that decided on an older state conflicts through the lane's head row.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -51,8 +48,8 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see `ages`), `not_beyond`
-    replaces its instant. The methods that remove rows raise LogReplaced in a generation after `generation`.
+    Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see `ages`), `tidy` and
+    `repair` use `not_beyond` instead. Removals of rows raise LogReplaced in a generation after `generation`.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -77,7 +74,7 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # If another upkeep has left one head row meanwhile, keep it.
+            # Another upkeep may have left one head row meanwhile.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -91,8 +88,8 @@ class Tidying:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
         to.
 
-        Each of `lanes` first gets a head row, if it has none. A verb that decided before the removal to move messages
-        of the queue then conflicts with the removal.
+        Head rows for all `lanes` come first: through them, a verb that is about to move the queue's messages conflicts
+        with the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -116,11 +113,10 @@ class Tidying:
         return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
+        """Tidy the lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. It
-        records messages that the queue has noted as expired as deleted, except those in flight or locked. `rows` and
-        `listing`, of any version, show which lanes are worth a commit.
+        A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. Messages
+        that the queue has noted as expired are recorded as deleted, except those in flight or locked.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -132,7 +128,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # The listing comes after the rows: it then has every message with a row, unless the message was dropped.
+            # The listing comes after the rows: it lacks only dropped messages.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -141,9 +137,9 @@ class Tidying:
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
-        """Return the runs to record in the lanes, and how many runs this saves (unchanged: not worth a commit).
+        """Return the runs to record in the lanes, and how many runs this saves.
 
-        With `only`, no expired messages of other lanes are recorded as deleted.
+        `only` is the only lane whose expired messages are recorded as deleted.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -159,7 +155,7 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # A clock ahead may have set the lane's own time: judge by this round's instant.
+        # A clock ahead may have set the lane's own time.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0

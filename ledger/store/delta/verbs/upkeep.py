@@ -41,14 +41,14 @@ from ledger.store.protocol import QueueRecord
 
 
 def kept(engine: Engine, table: str) -> Kept:
-    """Return how long a table keeps its past, by its properties or else Delta's defaults."""
+    """Return how long a table keeps its past, by its properties or Delta's defaults."""
     return kept_by(engine.layout(table).properties)
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
     """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
-    Settings that give both retentions, or neither, need no check here.
+    Settings with both retentions were checked when they were read.
     """
     log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
     if (log_retention is None) == (file_retention is None):
@@ -64,7 +64,6 @@ def require_possible(engine: Engine, settings: Settings) -> None:
 
 
 def set_retention(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
-    """Set the retention properties of a table in one commit, if the settings give other values."""
     seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
     properties = engine.layout(table).properties
     new = {
@@ -111,8 +110,7 @@ class UpkeepReport:
 class Segment:
     """A segment as it was listed.
 
-    `runs` are the first and last ordinals of an open segment's listed messages. A sealed segment has no `runs`: it
-    gains no messages.
+    `runs` are the first and last ordinals of an open segment's listed messages. A sealed segment gains no messages.
     """
 
     queue: str
@@ -121,7 +119,6 @@ class Segment:
     runs: tuple[tuple[int, int], ...] = ()
 
     def predicates(self) -> list[str]:
-        """Return SQL predicates for the messages that were listed."""
         named = f"segment = {literal(self.name)}"
         return [f"({named} AND seq BETWEEN {first} AND {last})" for first, last in self.runs] or [named]
 
@@ -139,12 +136,11 @@ class Upkeep:
     - The round lists the files of `messages` before records and queues, and drops no later segment. A sealed segment
       gains no messages. Of an open segment the round drops only the listed ordinals.
     - The round lists queues after files and records. A queue exists before its messages, so a queue missing from the
-      list was deleted. The round removes the records of this queue before its messages: a verb that is about to move
-      messages out of the queue conflicts with the removal.
+      list was deleted. The round removes its records before its messages: a verb that is about to move messages out of
+      the queue conflicts with that.
     - One version of `visibility` then decides which messages are final. In that version a message that moves is in one
       of its two queues.
-    - A commit that removes rows is refused in another *generation* than the round began in (other tables or a backup
-      replaced the ledger's). Then the round begins anew.
+    - A commit that removes rows is refused in another *generation* than the round began in. Then the round begins anew.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -187,7 +183,6 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # A message must have expired by the clock of every driver.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -214,7 +209,6 @@ class Upkeep:
             if table == "visibility":
                 # The vacuum can remove entries of the log that `receipts` lacks.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            # The engines vacuum by the machine's clock.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
@@ -227,7 +221,7 @@ class Upkeep:
         return report
 
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy a queue and return how many runs were saved. Skip a queue whose time is too far ahead."""
+        """Tidy a queue and return how many runs were saved: none if its time is too far ahead."""
         try:
             return tidying.tidy(queue, rows, listing)
         except ClocksDisagree as error:
@@ -245,9 +239,8 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once all their messages are final.
 
-        These segments stay: an open segment to which its sender may still append; a FIFO queue's segment that
-        deduplication still reads; a segment of a deleted queue that is not `forgotten`; a segment with a message from
-        after `now`, or with a file of unknown age.
+        Segments stay if they are open, needed for deduplication, not `forgotten` with their deleted queue, of unknown
+        age, or newer than `now`.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
@@ -270,7 +263,7 @@ class Upkeep:
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Return the segments whose messages are final in every queue, as of one version of the records."""
+        """Return the segments whose messages are final in every queue, as of one version."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
@@ -304,7 +297,6 @@ class Upkeep:
 
 
 def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
-    """Return the lanes in which each queue has messages."""
     lanes_by_queue: dict[str, list[int]] = {}
     for row in files.group_by(["queue", "lane"]).aggregate([]).to_pylist():
         lanes_by_queue.setdefault(row["queue"], []).append(row["lane"])
@@ -323,7 +315,6 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def _of_many_files(files: pa.Table) -> set[Place]:
-    """Return the open segments whose files are worth joining."""
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -349,7 +340,6 @@ def _doubled(files: pa.Table) -> set[Place]:
 
 
 def _where(places: Iterable[Place]) -> list[Where]:
-    """Return a Where for each lane of a queue."""
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

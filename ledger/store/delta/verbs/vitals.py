@@ -1,7 +1,4 @@
-"""Vital signs of a ledger: values that grow with its load, and signs that something hangs.
-
-A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits.
-"""
+"""Vital signs of a ledger: values that grow with its load, and signs that something hangs."""
 
 from __future__ import annotations
 
@@ -30,11 +27,9 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OldestClaim:
-    """The claim that has been held for the longest time, of those that have messages in flight.
+    """The claim with messages in flight that has been held for the longest time.
 
     Attributes:
-        queue: Its queue's name.
-        receipt_id: Its receipt.
         age: Seconds since the claim was granted, or granted again under its attempt id.
         beat_age: Seconds since the claim was granted or extended last (None: not within the newest 2,000 commits to
             `visibility`).
@@ -48,7 +43,7 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The oldest message that is not deleted, expired or moved: its queue's name, and its `age` in seconds."""
+    """The oldest message that is not deleted, expired or moved. `age` is in seconds."""
 
     queue: str
     age: float
@@ -61,8 +56,8 @@ class Vitals:
     Attributes:
         disk: The room that the tables take.
         unjoined_receipts: The number of receipts whose deleted messages can still be restored.
-        oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
-        oldest_message: The oldest message (None: there is no message, or the clocks disagree).
+        oldest_claim: None: no message is in flight.
+        oldest_message: None: there is no message, or the clocks disagree.
         recent: The values that the newest commits show.
     """
 
@@ -74,8 +69,6 @@ class Vitals:
 
 
 class VitalSigns:
-    """Measures one ledger. Threads share the object."""
-
     def __init__(
         self,
         engine: Engine,
