@@ -19,9 +19,8 @@ from ledger.store.delta.state.statuses import INDEX
 def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, ranked in the order of receiving.
 
-    For a FIFO queue, these are the messages that `rules.fifo` allows, one a run. With `most`, groups may be left out,
-    but not the first `most` messages, nor messages that become dead letters. For other queues, the rank follows the
-    runs' `sent_at` (see `FileRuns`).
+    For a FIFO queue, each run is a message that `rules.fifo` allows. With `most`, groups may be left out, but not the
+    first `most` messages, nor dead letters. For other queues, the rank follows the runs' `sent_at` (see `FileRuns`).
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -37,8 +36,8 @@ LOSSES_TO_HALVE = 2
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them, so losses halve the lanes to try. `available` has
-    the number of messages by lane. `maximum` None: the claim may have all messages.
+    A commit to many lanes conflicts with every commit to one of them, so losses halve the lanes to try. `maximum` None:
+    the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -58,7 +57,7 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
     """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, fewer at random.
 
-    Without this, one of several receivers without file locks could lose for ever.
+    Otherwise one of several receivers without file locks could lose for ever.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -71,15 +70,14 @@ def _most(lanes: int, losses: int) -> int:
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
-    """Return the first messages in the order, at most `maximum`, sorted by place."""
     return Deal(runs).take(maximum)
 
 
 class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
-    With `shift` (FIFO queues), each run is a message, and the order numbers of a group share the bits from `shift` on.
-    If a claim takes part of a group, no later claim gets the rest.
+    With `shift` (FIFO queues), each run is a message, and order numbers of a group share the bits from `shift` on. If a
+    claim takes part of a group, no later claim gets the rest.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
@@ -105,12 +103,11 @@ class Deal:
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # Move more runs, for the next claims.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # As many runs as messages are enough. This is faster than sorting all runs.
+            # As many runs as messages are enough: faster than sorting all.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))

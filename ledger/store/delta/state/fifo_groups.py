@@ -24,10 +24,10 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: The most chunks of a queue's kept rows, and the largest part (1/PART_LATER) of the rows that is joined without the
-#: first chunk.
+#: With more than MOST_PIECES chunks, all kept rows but the first chunk are joined. If these are more than 1/PART_LATER
+#: of all rows, the first chunk is joined, too.
 MOST_PIECES, PART_LATER = 64, 16
-#: How many low bits of an order number are the message's place. The bits above are the rank of its group.
+#: The low bits of an order number are the message's place. The bits above are the rank of its group.
 ORDER_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
@@ -47,9 +47,9 @@ class Groups:
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
+        """Return the receivable messages of a FIFO queue, as in `rules.fifo.receivable`; each run has one message.
 
-        The messages and their order are those of `rules.fifo.receivable`. With `most` the result may leave out groups.
+        With `most` the result may leave out groups (see `choosing.find_receivable`).
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -65,8 +65,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # Messages of one move share an arrival. Sequence numbers of several queues cannot be compared, so they come by
-        # send instant.
+        # Messages of one move share an arrival. Their order is that of their send instants, because sequence numbers of
+        # several queues cannot be compared.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -81,7 +81,7 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return all messages that were sent to this queue, and all messages of segments with messages moved here."""
+        """Return all messages sent to this queue, and all of segments with messages moved here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
@@ -100,7 +100,6 @@ class Groups:
         return kept[2]
 
     def _let_go(self) -> None:
-        """Forget deleted queues and older generations of the tables."""
         existing = {queue.id for queue in self._queues()}
         cache: dict[tuple[str, int], Any]
         for cache in (self._own, self._kept):
@@ -155,7 +154,7 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    No message is ever sent between the known `members`. If the last known message has its place in `rows`, only the
+    No message is ever sent between known messages. If the last message of `members` has its place in `rows`, only the
     rows behind it are converted.
     """
     if (
@@ -229,7 +228,7 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     from ORDER_SHIFT up are the group's own.
 
     Args:
-        group: The group of each receivable message, in the order of the messages.
+        group: The group of each receivable message, in order.
         since: The instant from which each of these messages could be received.
         last: When the last hold of each group ended; -1 for none.
     """

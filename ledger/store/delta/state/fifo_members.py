@@ -160,7 +160,7 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each piece, the positions in `by_place` at which its members begin, and before which they end.
+        """Return where the members of each piece begin and end in `by_place`.
 
         Pieces of segments without members are left out. The others are in the order of `by_place`.
         """

@@ -27,7 +27,6 @@ def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
 class _Edit(NamedTuple):
     operation: str
     lane: int
-    #: The head row's ordinal, below 0.
     at: int
     expected: int | None
     revision: int
@@ -46,12 +45,12 @@ class Heads:
         self._all = list(zip(lanes, first))
         #: When the queue was last purged.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: The time of the last commit: to each lane (`times`), to any lane (`latest`).
+        #: The time of the last commit: to each lane, and to any lane.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
-        """Return the edits that count up the head rows of some lanes and note `now` as the time of the last commit."""
+        """Return the edits that count up the head rows of some lanes at the time `now`."""
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:

@@ -209,9 +209,9 @@ class Listing:
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
         """Read the runs of segments from their files, at the newest version, which may be later than the listing's.
 
-        Messages added behind the last listed file, or between two, are left out. The decision does see two kinds early:
-        those of a slow send that fill a gap in a file that upkeep joined, and those of a segment with a file whose
-        ordinals the log does not show.
+        Messages added behind the last listed file, or between two, are left out. Two kinds of later messages are seen
+        early: those of a slow send that fill a gap in a file that upkeep joined, and those of a segment with a file
+        whose ordinals the log does not show.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -231,8 +231,6 @@ class Listing:
 
 
 class _QueueFiles:
-    """The files of one queue, and what the log shows about each file."""
-
     def __init__(self, files: pa.Table) -> None:
         self.files = files
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
@@ -249,7 +247,7 @@ class _QueueFiles:
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
         """Return the segments with a file about which the log does not show enough.
 
-        Such a file has no statistics, gaps, doubled ordinals, or messages on both sides of an instant (see
+        Such a file lacks statistics, or has gaps, doubled ordinals, or messages on both sides of an instant (see
         `Listing.of`).
         """
         is_unclear = self._unclear.copy()
@@ -259,7 +257,7 @@ class _QueueFiles:
 
 
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
-    """Return the segments that have overlapping files, or a file with more messages than ordinals (`too_many`)."""
+    """Return the segments with overlapping files, or a file with more messages than ordinals (`too_many`)."""
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
     first, last = (positions(numbers, pc.fill_null(files[name], -1).to_numpy()) for name in ("first_seq", "last_seq"))

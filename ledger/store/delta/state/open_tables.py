@@ -18,7 +18,7 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OpenTables:
-    """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols."""
+    """The shared parts of an open ledger. `tables` and `files` are one engine under two protocols."""
 
     tables: Tables
     files: MessageFiles

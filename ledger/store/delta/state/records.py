@@ -22,8 +22,8 @@ _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 FEW = 200
-#: After this many searches for a receipt, up to MOST_INDEXED stored records are indexed: as long as some 40 searches,
-#: and most decisions need few.
+#: After this many searches for a receipt, the stored records are indexed, unless there are more than MOST_INDEXED. An
+#: index takes as long as some 40 searches.
 SEARCHES, MOST_INDEXED = 30, 20_000
 
 
@@ -65,7 +65,7 @@ class Records:
         return self._read_all(range(len(self._read)))
 
     def code(self, record: Record) -> int:
-        """Return the code of a record, if need be the next one."""
+        """Return the code of a record. A new record gets the next code."""
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
@@ -108,7 +108,7 @@ class Records:
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: which have the field, or the field's `value`."""
+        """Return a mask of all records, the untouched one first: which have the field, or this `value` of it."""
         if value is None:
             answers = [field is not None for field in self._field_of_unstored(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -116,7 +116,7 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, question: tuple[str, object], of_unstored: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answers to `question` for the untouched record, the stored records, and then all others."""
+        """Return the answers to `question` for all records: untouched, stored, others."""
         answers = np.array(of_unstored)
         if not self._stored.num_rows:
             return answers
@@ -125,7 +125,6 @@ class Records:
         return np.concatenate([answers[:1], self._columns[question], answers[1:]])
 
     def _field_of_unstored(self, name: str) -> Sequence[Any]:
-        """Return one field of the untouched record and of the records that are not stored."""
         if self._fields_of != len(self._read):
             self._fields = list(
                 zip(UNTOUCHED, *(one for one in self._read[self._stored.num_rows :] if one is not None))

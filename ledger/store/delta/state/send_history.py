@@ -4,9 +4,9 @@
 (`verbs.clock_repair`) sets all earlier sends aside: their instants do not count any more. The log has the number of
 these sends, and the instant at which they count as arrived. Every later send is after this instant.
 
-*The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. While this time is further ahead
-than clocks may be apart, receives are refused. Sends are refused, too: their messages could expire before a receiver
-may get them. A look at the lanes takes longer than the rest of a send.
+*The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. While this time is too far ahead,
+receives are refused. Sends are refused, too: their messages could expire before a receiver may get them. A look at the
+lanes takes longer than the rest of a send.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ledger.store.protocol import QueueRecord
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
-    """Return the key of the segments that an earlier send under this attempt wrote (None: there was none).
+    """Return the key of the segments that an earlier send under this attempt wrote, if any.
 
     The earlier send is made durable first. Raises InvalidParameterValue if that send had other content.
     """
@@ -58,7 +58,7 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Return the newest instant, in milliseconds, of the messages in `rows` that were sent after the last clock repair.
 
-    The result is later than the instant that the repair noted, or 0 if there is nothing.
+    The result is later than the instant that the repair noted. It is 0 if there is neither a repair nor such a message.
     """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
@@ -78,7 +78,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
-    """Return the condition of `without_set_aside` in Spark's SQL."""
+    """Return the condition of `without_set_aside` in SQL."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -130,7 +130,6 @@ class LaneTimes:
         instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:
-        """Make the next send to a queue look at the lanes again."""
         self._looks.pop(queue, None)
 
     def _look(self, queue: str, last: _Look | None, passed: float) -> _Look:

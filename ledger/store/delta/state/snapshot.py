@@ -74,9 +74,10 @@ class Decision(Generic[Answer]):
     Attributes:
         replacement: The changed runs of the queue.
         answer: Makes the verb's answer from the version of the commit.
-        meeting: Lanes whose head rows the commit counts up although nothing changes in them, if any lane of the queue
-            changes or a decision has `always`.
+        meeting: Lanes that the commit counts up even if nothing changes in them, as long as some lane of the queue
+            changes.
         arriving: The changed runs of other queues.
+        always: Whether the commit counts up `meeting` even if no lane changes.
         granted: The part of `replacement` that a claim gets.
     """
 
@@ -106,7 +107,7 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The errors of output tables that did not answer.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: The queue's PlacedRuns, by the listing's version, the number of registered segments, and the borders.
+    #: By the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
@@ -137,7 +138,6 @@ class Loaded:
         return self.commit_of([decision], answer)
 
     def take(self, decision: Decision[Any]) -> None:
-        """Treat a decision's changes as recorded."""
         self.lanes.supersede(decision.replacement)
         for queue, runs in decision.arriving.items():
             if queue != self.queue.id:

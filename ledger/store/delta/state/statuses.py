@@ -69,6 +69,7 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
 
 
 def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
+    """Return the instant from which each piece's retention counts."""
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
     kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])
     return kept
@@ -83,7 +84,10 @@ def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int
 
 
 def recorded_states(records: Records, now: int) -> np.ndarray:
-    """Return the states of all records by code, as indices into STATES. The twin of `rules.state.status`."""
+    """Return the states of all records by code, as indices into STATES.
+
+    The twin of `rules.state.status`, for messages without a delay or an expiry.
+    """
     held = records.numbers("visible_at") > now
     in_flight = np.where(records.is_there("receipt_id"), INDEX[Status.IN_FLIGHT], INDEX[Status.LOCKED])
     present = np.where(held, in_flight, INDEX[Status.VISIBLE])
@@ -92,12 +96,12 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
 
 
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
-    """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS."""
+    """Return those of some messages (RUNS and more columns) that no file of the listing has, as RUNS."""
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
 
 def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
-    """Return the messages of some runs that are in none of the runs `existing`, as RUNS."""
+    """Return the messages of `runs` that are in none of `existing`, as RUNS."""
     names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
     covered, queries = _united(_on_axis(existing, names)), _on_axis(runs, names)
     pieces = covered.cut(queries.first, queries.last)

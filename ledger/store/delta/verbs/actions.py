@@ -76,7 +76,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of the calls may name one message."""
+        """Return None if two of the calls may name one message."""
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
         if decided.meets:
@@ -190,7 +190,6 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
 
 
 def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """Yield the changed runs by the reason that `receipts` gets for them."""
     for reason in dict.fromkeys(effect.reason_of.values()):
         codes = [code for code, one in effect.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))

@@ -4,9 +4,10 @@ A clock that is days ahead makes every message look old, and dropped messages ar
 for their age only after two looks at the clock, at least `mark_seconds` apart (a setting; 0: one look is enough):
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
-- Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. Until the time is
-  over, a round drops nothing for its age. A missing or refuted mark is made anew. A future instant refutes the mark. So
-  does a later commit with a much earlier instant, or a drift between the wall clock and the passing time.
+- Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. Until
+  `mark_seconds` are over, a round drops nothing for its age. A missing or refuted mark is made anew. A future instant
+  refutes the mark. So does a later commit with a much earlier instant, or a drift between the wall clock and the
+  passing time.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - The storage's own clock (of an object store, or Ledger.open's `storage_clock`) replaces the mark and the wait.
@@ -31,7 +32,7 @@ from ledger.store.delta.verbs.tidying import try_commit
 
 log = logging.getLogger("ledger.upkeep")
 MARK = "ledger.marked"
-#: The tables whose newest commits are evidence of the time, and how many of them.
+#: The tables whose newest commits are evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
@@ -40,16 +41,16 @@ NEAR = 86_400
 
 
 class JudgedAges(NamedTuple):
-    """The instant by which ages may be judged (None: no age may be), and whether the clock itself was confirmed.
+    """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    An unconfirmed clock is also replaced by `at` for the time of a queue's lanes.
+    If the clock was not confirmed, `at` also replaces it for the time of a queue's lanes.
     """
 
     at: int | None
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Return whether upkeep may do work that uses the machine's clock, such as the engines' vacuum."""
+        """Return whether upkeep may do work by the machine's clock, such as the engines' vacuum."""
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
@@ -67,8 +68,6 @@ class _Mark(NamedTuple):
 
 
 class Ages:
-    """Tells upkeep the instant by which it may judge ages. `storage` is the storage's own clock."""
-
     def __init__(
         self,
         engine: Engine,
@@ -81,7 +80,7 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> JudgedAges:
-        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
+        """Return the instant by which this round may judge ages, or make a mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
@@ -116,7 +115,7 @@ class Ages:
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round has no more evidence than this one.
+        # The next round has no more evidence than this one: it needs a newer mark.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)
 
@@ -140,7 +139,7 @@ class Ages:
         try:
             return None if content is None else _Mark(**json.loads(content))
         except (TypeError, ValueError):
-            # A mark of another release confirms nothing.
+            # A mark that this release cannot read confirms nothing.
             return None
 
     def _mark_and_refuse(self, now: int, why: str) -> JudgedAges:

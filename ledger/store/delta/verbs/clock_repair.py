@@ -49,7 +49,7 @@ class ClockRepair:
     Attributes:
         ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue, or a task.
         lanes: How many lanes were ahead.
-        messages: The number of messages in these lanes whose records change. A new arrival alone does not count.
+        messages: The number of messages in these lanes whose records change, not only by a new arrival.
         sent_ahead: The number of messages in files with messages that a clock ahead sent.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
         changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
@@ -66,7 +66,7 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to put right. Messages sent ahead stay as they are."""
+        """Return whether there is anything to put right. Messages sent ahead alone need no repair."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
@@ -139,7 +139,7 @@ def _set_times(
 ) -> tuple[ClockRepair | None, int]:
     """Put a queue's time right in one commit to `visibility`. Return the change, and the new time of its lanes.
 
-    `refusing_send` is the instant of a FIFO queue's last message, if sends are refused because of it, else 0.
+    `refusing_send` is the instant of the last message if FIFO sends are refused because of it, else 0.
     """
     skew = store.settings.skew
 
@@ -180,8 +180,9 @@ def _set_times(
 class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future: about now, and in the same order.
 
-    Messages of one arrival are in the order of their send instants. Where the numbers have another order, the arrivals
-    are a millisecond apart. Messages that were moved to the queue between two sends arrive between these sends.
+    Messages of one arrival are in the order of their send instants. Where the sequence numbers have another order, the
+    arrivals are a millisecond apart. Messages that were moved to the queue between two sends arrive between these
+    sends.
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its `arrived_at` in
@@ -205,7 +206,7 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Without a bound on the spread, a right clock could seem to be behind. Some arrivals may then share an instant.
+        # Without a bound on the spread, a right clock could seem to be behind.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -215,7 +216,7 @@ class _Order(NamedTuple):
 
 
 def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of sends and of moves in one common order, smaller first.
+    """Return the places of sends and of moves in one common order.
 
     `sent` holds the send instants in the order of the messages' numbers, and `moved` the sorted instants of moves. A
     move comes after all messages that were sent by its instant.
@@ -231,7 +232,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
     """Return the messages that were sent ahead, as runs with the codes of their new records.
 
-    A message whose record has an arrival no later than `latest` keeps it.
+    A message whose record has an arrival no later than `latest` keeps that arrival.
     """
 
     def right_code(at: int, record: Record) -> int:

@@ -21,7 +21,6 @@ from ledger.store.delta.engine import Tables
 
 WATCHED = ("messages", "visibility")
 MOST_COMMITS = COMMITS_DUE
-#: The period of the rates.
 RATE_SECONDS = 3_600
 BEATS = ("granted", "granted again", "extended")
 
@@ -49,8 +48,8 @@ class RecentCommits:
 
 
 class _SeenCommit(NamedTuple):
-    """The kept facts about a commit. `verb` is empty for the commit that made a table, and for other programs'
-    commits."""
+    """The kept facts about a commit. `verb` is empty for other programs' commits, and for the one that made the
+    table."""
 
     verb: str
     at: int
@@ -96,7 +95,7 @@ class CommitWatch:
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
     def last_beat(self, receipt_id: str) -> int | None:
-        """Return the instant at which a kept commit last granted or extended a claim, if any."""
+        """Return when a kept commit last granted or extended a claim."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
 

@@ -101,7 +101,6 @@ class QueueContents:
 
 
 def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
-    """Return which positions come after `after`. `keys` has one array for each number of a position."""
     behind, equal = np.zeros(len(keys[0]), dtype=bool), np.ones(len(keys[0]), dtype=bool)
     for key, number in zip(keys, after):
         behind |= equal & (key > number)

@@ -120,7 +120,7 @@ class GrantRows:
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """Return codes, and the number of each run's code among them (None, for few runs: each run has its own)."""
+    """Return codes, and the number of each run's code among them (None: each run has its own)."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)

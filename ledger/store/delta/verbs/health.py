@@ -172,8 +172,7 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return the errors ClocksDisagree by queue, for its last commit, its note of what has expired, or (FIFO) its last
-    send."""
+    """Return by queue the errors ClocksDisagree that verbs raise."""
     problems = {}
     for queue in queues:
         try:
@@ -185,7 +184,6 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # `_table` reports the alteration.
             return {}
     return problems
 

@@ -175,7 +175,6 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return the index, in `loaded.targets`, of the queue that a message goes to, or -1."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 

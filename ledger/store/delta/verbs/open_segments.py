@@ -50,7 +50,7 @@ class OpenSegments:
         renew_in_child(self, OpenSegments._renew)
 
     def _renew(self) -> None:
-        """The parent of a forked child goes on with its segments."""
+        """Start anew in a forked child, because its parent goes on with these segments."""
         self._idle = {}
 
     def __len__(self) -> int:

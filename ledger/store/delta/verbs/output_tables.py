@@ -34,8 +34,6 @@ WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims write to, by place."""
-
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
@@ -48,20 +46,18 @@ class OutputTables:
         return looking
 
     def require_safe(self, table: str, why: str) -> None:
-        """Raise UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
+        """Raise UnsafeStorage for a place where Spark drivers could lose each other's commits."""
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
         """Return the object that publishes files at a place (None: Spark has to commit to the place).
 
-        Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for an unreachable
-        one.
+        Raises StorageFailed, and UnsafeStorage for a store that lets one commit overwrite another.
         """
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may be on another store than the ledger.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -122,7 +118,7 @@ class OutputTables:
             raise
 
     def _engines(self, table: str) -> list[ForeignTables]:
-        """Return the engines that may commit to a table, the preferred one first. Raises OutputUnreadable."""
+        """Return the engines that may commit to a table, the preferred one first."""
         try:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:
@@ -166,7 +162,7 @@ def _written_or_fenced(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )
         if before is not None and before[0] == output_log.version:
-            # Nobody else has committed since the last try: it lost no race.
+            # Nobody else has committed since the last try, so that try lost no race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
             with table_lock(table).exclusive(until):

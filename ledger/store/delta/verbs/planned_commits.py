@@ -1,7 +1,7 @@
 """The first commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables, without file locks and the storage's clock. The first call that
-would change a table ends the run.
+A separate store runs the verb on the ledger's tables. The store takes no file locks and does not read the storage's
+clock. The first call that would change a table ends the run.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ class _Planned(Exception):
 
 
 class _ReadOnlyEngine:
-    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned.
-
-    No verb that is explained makes its first commit by another method.
-    """
+    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned: no verb that is explained commits
+    otherwise."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -80,10 +78,8 @@ class _ReadOnlyEngine:
 
 
 def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it gets (None: it would commit nothing).
-
-    Raises what `run` raises.
-    """
+    """Return the first commit that `run` would make through the store that it gets, if any. Raises what `run`
+    raises."""
     engine, locks = cast(Engine, _ReadOnlyEngine(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
     looking = DeltaStore(engine, transactions, store.settings, store.outputs.foreign, sender_id=store.sender_id)
@@ -96,7 +92,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
 
 
 def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
-    """Return the first `most` rows, without the columns that are null in every row."""
+    """Return the first `most` rows, without columns that are null in every row."""
     columns = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
     first_rows: list[dict[str, Any]] = rows.select(columns).slice(0, most).to_pylist()
     return first_rows

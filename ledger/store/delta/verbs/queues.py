@@ -26,7 +26,6 @@ from ledger.store.protocol import Change, QueueRecord
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
-#: The commits in the first search for a recent deletion.
 FEW_COMMITS = 20
 #: The low bits of a queue's revision that count its changes. The bits above come from the queue's id.
 CHANGES = 20
@@ -70,7 +69,7 @@ class Queues:
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
         """Return the table's newest version, in which this very queue exists, and whether all `others` exist.
 
-        Raises QueueDoesNotExist. A decision that may move or receive messages calls this after reading its lanes.
+        Raises QueueDoesNotExist. A decision about messages reads its lanes before this call.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -109,7 +108,7 @@ class Queues:
         return changed[0]
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
-        """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
+        """Record for good which messages of these queues had expired at the instant `at`.
 
         Returns the new records of the queues that still exist. No change of the retention brings these messages back.
         """
@@ -158,7 +157,7 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """Replace the rows of those `queues` that still exist, by id, in one commit, and return the new records.
+        """Replace the rows of the `queues` that still exist, by id, in one commit, and return the new records.
 
         `change` gets a queue, all queues, and the present instant. It is called again if the commit loses.
         """
@@ -175,9 +174,10 @@ class Queues:
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
-        """Return the instant at which the last queue of this name was deleted, by the log up to a version.
+        """Return when the last queue of this name was deleted, by the log up to a version.
 
-        Returns None if the last `interval` seconds of the log show no deletion, or one that a clock ahead dated.
+        The search covers at least the last `interval` seconds of the log. Returns None without a deletion, or for one
+        that a clock ahead dated.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS

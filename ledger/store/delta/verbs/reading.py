@@ -146,7 +146,6 @@ def _records(grant: Grant) -> list[Record]:
 
 
 def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
-    """Return, by segment, the first and the last ordinal of the runs."""
     names = runs["segment"].unique()
     segment, first, last = _segment(runs, names), runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     lowest, highest = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1)
@@ -196,7 +195,6 @@ def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> 
 
 
 def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
-    """Return a column's values as a StoredMessage has them, instants in milliseconds."""
     if kind is Kind.INSTANT:
         # A datetime for each instant would take most of a read's time.
         numbers: list[Any] = milliseconds(column).to_pylist()

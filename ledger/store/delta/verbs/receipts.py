@@ -86,7 +86,7 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
 
 
 def unfilled(tables: Tables) -> tuple[int, pa.Table]:
-    """Return the last version of `visibility` that has entries in `receipts` (-1: none), and the entries since."""
+    """Return the last version of `visibility` that has entries (-1: none), and the entries since."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     return filled, _table(_rows(tables.history("visibility", filled)))

@@ -13,7 +13,8 @@ lost. With the entry replaced, both engines would read these versions wrongly. T
 files from which a read of these versions starts.
 
 If a data file of `messages` is missing or damaged, its messages are lost, and a commit removes the file. Another table
-with such a file is cut to the version before the file was added, if the log still shows that.
+with such a file is cut to the version before the file was added. That fails if the newest intact checkpoint or version
+0 has the file.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class TableRepair:
 
 @dataclass(frozen=True)
 class Repair:
+    """The changes that a repair made, or would make. `lost` is the folder to which the repair moves files."""
+
     lost: str
     tables: tuple[TableRepair, ...]
     checkpoints: tuple[str, ...]
@@ -184,7 +187,7 @@ def _faults_at(place: Path, version: int) -> dict[str, str]:
 
 
 def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
-    """Return the last version after `intact`, up to `whole`, that added a file, or else `intact`."""
+    """Return the last version up to `whole` that added a file, or else `intact`."""
     for version in range(whole, intact, -1):
         for action in actions_in(files.read(log_file(version)) or b""):
             if action.get("add", {}).get("path") == path:
@@ -241,7 +244,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of the lost versions starts, then replace the damaged entries.
 
-    In this order, the repair after a stopped one finds the damaged entries again.
+    In this order, a repair after a stopped one still finds the damaged entries.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():

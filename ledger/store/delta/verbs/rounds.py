@@ -61,7 +61,7 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: there was none). `leased_at` is in milliseconds (None: not known).
+    `lease` is the number of the last lease. `leased_at` is in milliseconds (None: not known).
     """
 
     last: Round | None
@@ -96,7 +96,6 @@ class Rounds:
                 self._read = of_record, record
 
     def log_retention(self) -> int:
-        """Return how many seconds the commits of `visibility` are kept."""
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
@@ -121,8 +120,8 @@ class Rounds:
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. Nothing is committed if there is no lease, and a record of the last AGE_DUE
-        seconds has the same versions. A LedgerError is only logged.
+        The round began at the instant `at`. Nothing is committed if this process has no lease, and a record of the last
+        AGE_DUE seconds has the same versions. A LedgerError is only logged.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}

@@ -36,10 +36,9 @@ from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 from ledger.store.delta.verbs.quotas import Quotas, size_of_messages
 from ledger.store.protocol import QueueRecord, StoredSend
 
-#: The result of `deduplication_key`.
 Key = tuple[str, str]
-#: The number of appends after which the writer joins an open segment's files. A join takes as long as three sends, and
-#: every file slows each verb.
+#: Appends after which the writer joins an open segment's files. A join takes as long as three sends, and every file
+#: slows each verb.
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -50,7 +49,7 @@ class _Append:
     """The facts about an append, besides its rows.
 
     Attributes:
-        segments: The open segments that the append extends: by the state before it, the state after it.
+        segments: The open segments that the append extends, as they are before and after it.
         is_taken: Whether one of the segments does not end where this writer left it, or its end is not known.
         entries: The entries for each open segment, with their sequence numbers on a FIFO queue.
     """
@@ -68,7 +67,7 @@ class _Append:
 class Sender:
     """Appends small sends. A Sender is the only writer of its open segments, and numbers their messages.
 
-    If a Sender exists twice (say, on two copies of a running machine), one of them gets SegmentTaken.
+    If a Sender exists twice (on two copies of a running machine), one of them gets SegmentTaken.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
@@ -84,9 +83,9 @@ class Sender:
     ) -> list[StoredSend]:
         """Send messages, and return a StoredSend for each, in the order of `entries`.
 
-        A repeated call under an attempt id returns the ids of the first one. A FIFO queue takes no attempt id. Raises
-        ClocksDisagree (see `LaneTimes`), OverLimit, and InvalidParameterValue if another send was committed under the
-        attempt id.
+        A repeated call under an attempt id sends nothing, and returns the first call's ids. A FIFO queue takes no
+        attempt id. Raises ClocksDisagree (see `LaneTimes`), OverLimit, and InvalidParameterValue if another send was
+        committed under the attempt id.
         """
         if not entries:
             return []
@@ -231,7 +230,7 @@ class Sender:
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))
 
     def _join(self, segment: OpenSegment) -> None:
-        """Join the files of an open segment. After a failure, a later call or upkeep does it."""
+        """Join the files of an open segment. After a failure, a later call or upkeep joins them."""
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)
         except (Conflict, StorageFailed) as error:

@@ -147,8 +147,8 @@ class SharedVerbs:
 class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the verb's queue.
 
-    A process notices a replaced table by comparing the log with its earlier reads in this generation. A generation's
-    first read has none, so the queue is looked up again after the first verb of each generation.
+    A process notices a replaced table by comparing the log with its earlier reads in this generation. The first read of
+    a generation has no earlier read. The queue is therefore looked up again after the first verb of each generation.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -347,7 +347,8 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit or read fails.
 
-    The first call's thread raises the error. The others get a copy of a LedgerError, else StorageFailed with `unknown`.
+    The first call's thread raises the error. The other calls get a copy of a LedgerError. After any other exception
+    they get StorageFailed with `unknown`.
     """
     try:
         yield

@@ -46,7 +46,7 @@ class Publisher:
         """`admit` checks before each commit that the queue has room, and may return a further transaction."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
-        #: Whether a commit was begun whose outcome is unknown.
+        #: Whether a commit's outcome is unknown.
         self.undecided = False
 
     def publish(
@@ -108,7 +108,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Return whether a folder has ended. If it has not, try to give it up by a commit."""
+    """Return whether a folder has ended. If not, try to give it up."""
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:

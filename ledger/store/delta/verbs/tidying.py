@@ -36,10 +36,10 @@ NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Return whether no verb of this queue can change a message any more: it is *final*.
+    """Return whether no verb of this queue can change a message any more: the message is *final*.
 
-    A message is final if it was moved away, or if it was deleted by the instant `before` and its record has no receipt
-    to restore it by. A verb that decided on an older state conflicts through the lane's head row.
+    A message is final if it was moved away, or if it was deleted by the instant `before` and has no receipt to restore
+    it by. A verb that decided on an older state conflicts through the lane's head row.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -49,7 +49,8 @@ class Tidying:
     """The changes that one round of upkeep makes to records.
 
     Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see `ages`), `tidy` and
-    `repair` use `not_beyond` instead. Removals of rows raise LogReplaced in a generation after `generation`.
+    `repair` use the instant `not_beyond` in its place. Removals of rows raise LogReplaced in a generation after
+    `generation`.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -57,7 +58,7 @@ class Tidying:
         self._not_beyond, self._generation = not_beyond, generation
 
     def repair(self, rows: pa.Table) -> None:
-        """Give lanes that have several head rows one head row again. `rows` are all rows of `visibility`.
+        """Give lanes that have several head rows one head row again.
 
         One commit adds a new head row, which verbs then use. A second commit removes the others.
         """
@@ -74,7 +75,6 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # Another upkeep may have left one head row meanwhile.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -88,8 +88,8 @@ class Tidying:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
         to.
 
-        Head rows for all `lanes` come first: through them, a verb that is about to move the queue's messages conflicts
-        with the removal.
+        Each lane first gets a head row: through it, a verb that is about to move the queue's messages conflicts with
+        the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -104,7 +104,7 @@ class Tidying:
         return try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Record for good which messages had expired at the instant `at`. Return all `queues`, as they are
+        """Record for good which messages had expired at the instant `at`. Return all `queues` as they are
         afterwards."""
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
@@ -116,7 +116,8 @@ class Tidying:
         """Tidy the lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
         A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. Messages
-        that the queue has noted as expired are recorded as deleted, except those in flight or locked.
+        that the queue has noted as expired are recorded as deleted, except those in flight or locked. `rows` and
+        `listing` may be of any version.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -128,7 +129,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # The listing comes after the rows: it lacks only dropped messages.
+            # The listing is newer than the rows, so it lacks only dropped messages.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -165,7 +166,7 @@ class Tidying:
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Return whether a right clock can have made the queue's note of what has expired."""
+        """Return whether a right clock can have noted what has expired."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
@@ -203,9 +204,9 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses: the next round has to make it.
+    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses.
 
-    `commit` must decide nothing, because each try makes the same commit. Raises LogReplaced and StorageFailed.
+    Each try makes the same `commit`, which must decide nothing. Raises LogReplaced and StorageFailed.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:

@@ -1,6 +1,6 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Only `receipts` needs upkeep for being right. A round, or `Ledger.fill_receipts`, must copy the events of commits before
+Only `receipts` needs upkeep to be right. A round, or `Ledger.fill_receipts`, must copy the events of commits before
 these commits are older than `log_retention`.
 """
 
@@ -136,8 +136,8 @@ class Upkeep:
     - The round lists the files of `messages` before records and queues, and drops no later segment. A sealed segment
       gains no messages. Of an open segment the round drops only the listed ordinals.
     - The round lists queues after files and records. A queue exists before its messages, so a queue missing from the
-      list was deleted. The round removes its records before its messages: a verb that is about to move messages out of
-      the queue conflicts with that.
+      list was deleted. The round removes the queue's records before its messages. A verb that is about to move messages
+      out of the queue conflicts with this removal.
     - One version of `visibility` then decides which messages are final. In that version a message that moves is in one
       of its two queues.
     - A commit that removes rows is refused in another *generation* than the round began in. Then the round begins anew.
@@ -221,7 +221,7 @@ class Upkeep:
         return report
 
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy a queue and return how many runs were saved: none if its time is too far ahead."""
+        """Tidy a queue and return how many runs were saved: none if the queue's time is too far ahead."""
         try:
             return tidying.tidy(queue, rows, listing)
         except ClocksDisagree as error:
@@ -239,8 +239,8 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once all their messages are final.
 
-        Segments stay if they are open, needed for deduplication, not `forgotten` with their deleted queue, of unknown
-        age, or newer than `now`.
+        A segment stays if a sender may append to it, if deduplication reads it, or if its deleted queue is not
+        `forgotten`. It also stays if it is newer than `now` or of unknown age.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
@@ -263,7 +263,6 @@ class Upkeep:
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Return the segments whose messages are final in every queue, as of one version."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
@@ -304,7 +303,6 @@ def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
 
 
 def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return the ordinals (first, last) of each segment, with neighbours joined."""
     runs_by_segment: dict[str, list[tuple[int, int]]] = {}
     for name, first, last in sorted(zip(files.segment.to_pylist(), files.first_seq.tolist(), files.last_seq.tolist())):
         joined = runs_by_segment.setdefault(name, [])

@@ -56,8 +56,8 @@ class Vitals:
     Attributes:
         disk: The room that the tables take.
         unjoined_receipts: The number of receipts whose deleted messages can still be restored.
-        oldest_claim: None: no message is in flight.
-        oldest_message: None: there is no message, or the clocks disagree.
+        oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
+        oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.
     """
 
