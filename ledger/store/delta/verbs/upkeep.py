@@ -183,6 +183,7 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
+        # A message must have expired by the clock of every driver.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -209,6 +210,7 @@ class Upkeep:
             if table == "visibility":
                 # The vacuum can remove entries of the log that `receipts` lacks.
                 filled += fill_receipts(self._engine, self._store.transactions)
+            # The engines vacuum by the machine's clock.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
