@@ -19,10 +19,8 @@ from ledger.store.delta.state.statuses import INDEX
 def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, ranked in the order of receiving.
 
-    For a FIFO queue, these are the messages that `rules.fifo` allows, of all lanes, in the queue's order. Each run has
-    one message. For other queues, these are all visible messages, ranked by the runs' `sent_at` (see `FileRuns`).
-    With `most`, the result for a FIFO queue may leave out groups, but has the first `most` messages, and all messages
-    that become dead letters.
+    For a FIFO queue, each run is a message that `rules.fifo` allows. With `most`, groups may be left out, but not the
+    first `most` messages, nor dead letters. For other queues, the rank follows the runs' `sent_at` (see `FileRuns`).
     """
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, classified, most)
@@ -32,16 +30,14 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     return Ordered(visible.first, visible.last, visible.code, order)
 
 
-#: Each time that a receive has lost this many commits to other writers, it tries half as many lanes.
 LOSSES_TO_HALVE = 2
 
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them. If no single lane can fill the claim, each
-    LOSSES_TO_HALVE of the `losses` (lost commits) therefore halve the lanes to try. `available` has the number of
-    messages by lane. `maximum` None: the claim may have all messages.
+    A commit to many lanes conflicts with every commit to one of them, so losses halve the lanes to try. `maximum` None:
+    the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -59,10 +55,9 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 
 
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
-    """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, choose fewer at random.
+    """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, fewer at random.
 
-    Without file locks, one of several receivers that want the first messages could lose for ever. Therefore the lanes
-    to try are halved as in `choose_lanes`.
+    Otherwise one of several receivers without file locks could lose for ever.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -75,21 +70,19 @@ def _most(lanes: int, losses: int) -> int:
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
-    """Return the first messages in the order, at most `maximum`, sorted by place. The last run may be cut short."""
     return Deal(runs).take(maximum)
 
 
 class Deal:
     """Deals messages out in the order of their runs, to one claim after the other.
 
-    `shift` is for FIFO queues, where a run is a message and the order numbers of one group share the bits from `shift`
-    on. If a claim takes part of a group, no later claim gets the rest of the group.
+    With `shift` (FIFO queues), each run is a message, and order numbers of a group share the bits from `shift` on. If a
+    claim takes part of a group, no later claim gets the rest.
     """
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
         self._shift = shift
-        #: `_next` has the runs with order numbers up to `_reached` that may still be dealt out. `_later` has at least
-        #: all runs with greater order numbers, unsorted.
+        #: Unsorted, at least all runs with order numbers above `_reached`. `_next` has the earlier ones.
         self._later = runs
         self._reached = -1
         self._next = runs.where(np.empty(0, dtype=np.int64))
@@ -105,17 +98,16 @@ class Deal:
         return taken.where(np.argsort(taken.first, kind="stable"))
 
     def _reach(self, maximum: int | None) -> None:
-        """Move at least as many messages as `_next` lacks, or all, from the later runs to the next runs."""
+        """Move the runs that `_next` lacks for `maximum` messages from the later runs."""
         missing = None if maximum is None else maximum - self._next.count
         if missing is not None and missing <= 0:
             return
         if self._reached >= 0:
-            # This is not the first claim: move more runs for the next claims.
             self._later = self._later.where(self._later.order > self._reached)
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # No run is empty, so as many runs as messages are enough. Finding them is faster than sorting all runs.
+            # As many runs as messages are enough: faster than sorting all.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))
@@ -125,7 +117,6 @@ class Deal:
 
 
 def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
-    """Split runs into the first messages, at most `maximum`, and the others."""
     through = np.cumsum(runs.lengths)
     if maximum is None or not len(runs) or through[-1] <= maximum:
         return runs, runs.where(np.empty(0, dtype=np.int64))
@@ -133,7 +124,7 @@ def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
     begun = maximum - (int(through[whole - 1]) if whole else 0)
     taken, remaining = runs.where(slice(whole + bool(begun))), runs.where(slice(whole, None))
     if begun:
-        # Slices share memory with the original: copy the column before changing it.
+        # Slices share memory with the original.
         taken, remaining = replace(taken, last=taken.last.copy()), replace(remaining, first=remaining.first.copy())
         taken.last[-1] = remaining.first[0] + begun - 1
         remaining.first[0] += begun

@@ -1,8 +1,4 @@
-"""The messages of a FIFO queue that a receive may take, in order.
-
-The rows with the groups and the order of the messages are read from `messages`, and kept for later receives. Members
-are the same messages as arrays (see `fifo_members`).
-"""
+"""The messages of a FIFO queue that a receive may take, in order."""
 
 from __future__ import annotations
 
@@ -28,41 +24,37 @@ from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 from ledger.store.protocol import QueueRecord
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
-#: The rows of a queue are kept in at most MOST_PIECES chunks of an Arrow table. If there are more, all chunks but the
-#: first are joined. If the joined chunks have more than 1/PART_LATER of all rows, all chunks are joined.
+#: With more than MOST_PIECES chunks, all kept rows but the first chunk are joined. If these are more than 1/PART_LATER
+#: of all rows, the first chunk is joined, too.
 MOST_PIECES, PART_LATER = 64, 16
-#: How many low bits of an order number are the message's place among the receivable messages. The bits above are the
-#: rank of its group.
+#: The low bits of an order number are the message's place. The bits above are the rank of its group.
 ORDER_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
 class Groups:
-    """Reads the messages of FIFO queues and their groups. Returns the receivable messages, in their order, as arrays.
+    """Reads the messages of FIFO queues and their groups, and finds the receivable ones. Threads share this object.
 
-    Rows that were read are kept. A later send has greater sequence numbers, so the next read needs only messages behind
-    the kept rows. Threads share this object. The kept rows may be newer than a decision's listing. A decision skips
-    messages that its listing does not have.
+    A later send has greater sequence numbers, so the next read needs only messages behind the kept rows. The kept rows
+    may be newer than a decision's listing: the decision skips the other messages.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue and generation: a version of `messages`, and at least all rows that the queue has in this version.
+        #: By queue and generation: a version of `messages`, and at least all rows of the queue in this version.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
-        #: The same rows as Members, for decisions: the version, the places of messages that came from other queues, and
-        #: the members.
+        #: The version, the places of messages from other queues, and all members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue; each run has one message. See `choosing.find_receivable`.
+        """Return the receivable messages of a FIFO queue, as in `rules.fifo.receivable`; each run has one message.
 
-        The messages and their order are those of `rules.fifo.receivable`. With `most` the result may leave out groups.
+        With `most` the result may leave out groups (see `choosing.find_receivable`).
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
             members = members.of_first(lanes, pieces, state, most)
-        # A segment that this decision does not know has the number UNKNOWN.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
@@ -73,8 +65,8 @@ class Groups:
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         kept_from = np.maximum(arrived_at, sent_at)
-        # Sort by arrival where needed. Messages of one move share an arrival, and are in the order of their send
-        # instants: sequence numbers of several queues cannot be compared.
+        # Messages of one move share an arrival. Their order is that of their send instants, because sequence numbers of
+        # several queues cannot be compared.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
@@ -89,11 +81,7 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return all messages that were sent to this queue, and all messages of segments with messages moved here.
-
-        If a message was moved here, the segments of moved messages are read, and the members built, anew for each
-        version.
-        """
+        """Return all messages sent to this queue, and all of segments with messages moved here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
@@ -112,10 +100,6 @@ class Groups:
         return kept[2]
 
     def _let_go(self) -> None:
-        """Forget deleted queues, and older generations of the tables.
-
-        `_members` calls this when it reads a queue for the first time.
-        """
         existing = {queue.id for queue in self._queues()}
         cache: dict[tuple[str, int], Any]
         for cache in (self._own, self._kept):
@@ -125,8 +109,7 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        Usually only messages behind the known rows are read. All messages are read if no rows are known, or if the
-        listing has less than half as many messages.
+        If the listing has less than half as many messages as the known rows, all rows are read anew.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -140,7 +123,6 @@ class Groups:
         return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
 
     def _later(self, queue: str, kept: pa.Table) -> pa.Table:
-        """Return the rows `kept`, and the rows of the messages that were sent after them."""
         last = kept["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
         return _in_few_pieces(pa.concat_tables([kept, _in_order([_encoded(later)])])) if later.num_rows else kept
@@ -161,7 +143,6 @@ def _in_one_piece(rows: pa.Table) -> pa.Table:
 
 
 def _in_few_pieces(rows: pa.Table) -> pa.Table:
-    """Return the same rows in at most MOST_PIECES chunks (see its comment)."""
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
@@ -173,9 +154,8 @@ def _in_few_pieces(rows: pa.Table) -> pa.Table:
 def _followed(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    `members` are the known messages. No message is ever sent between known messages. So if row number len(members) has
-    the sequence number of the last known message, only the rows behind this row are converted. Otherwise all rows are
-    converted. All rows are also converted if the index of `members` would lack too many messages (see `Members.takes`).
+    No message is ever sent between known messages. If the last message of `members` has its place in `rows`, only the
+    rows behind it are converted.
     """
     if (
         members is None
@@ -204,11 +184,8 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Return the indices of the messages that may be received. The arrays are in the order of the messages.
-
-    A message may be received if it is visible and comes before every hidden message (delayed, locked or in flight) of
-    its group.
-    """
+    """Return the indices of the visible messages before every hidden one (delayed, locked or in flight) of their
+    group."""
     visible = status == INDEX[Status.VISIBLE]
     hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
     if not len(hidden):
@@ -221,9 +198,9 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 def _last_holds(
     loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
-    """Return, for each group, the latest instant up to now at which a hold of one of its messages ended; -1 if none.
+    """Return, for each group, when the last hold of one of its messages ended, up to now; -1 if none.
 
-    The expiry of each message bounds its hold.
+    A hold ends at the latest when its message expires.
     """
     last = np.full(groups, -1)
     ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
@@ -233,7 +210,6 @@ def _last_holds(
     # The twin of `Retention.ends`.
     expires = kept_from + period
     expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
-    # -1 (no hold) is less than every instant.
     ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))
     np.maximum.at(last, group[past], ended[past])
@@ -248,17 +224,17 @@ def _recorded_end(record: Record) -> int:
 def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return an order number for each receivable message; the smallest comes first.
 
-    The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The
-    numbers of one group share their bits from bit ORDER_SHIFT up, and no other group has these bits.
+    The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The bits
+    from ORDER_SHIFT up are the group's own.
 
     Args:
-        group: The group of each receivable message, in the order of the messages.
+        group: The group of each receivable message, in order.
         since: The instant from which each of these messages could be received.
         last: When the last hold of each group ended; -1 for none.
     """
     place = np.arange(len(group))
     head = np.empty(len(last), dtype=np.int64)
-    # Assign backwards: the last value that is assigned to a group is the index of its first message.
+    # Assigned backwards, so that the first message of each group wins.
     head[group[::-1]] = place[::-1]
     heads = np.flatnonzero(head[group] == place)
     since, last = since[heads], last[group[heads]]

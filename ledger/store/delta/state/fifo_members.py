@@ -14,17 +14,13 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, pos
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
-#: The index (see `Index`) is made anew when it lacks more than MOST_BEHIND messages and more than 1/PART_BEHIND of all
-#: messages.
+#: An index that lacks more messages than both MOST_BEHIND and 1/PART_BEHIND of all is made anew.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
 
 class Hashed:
-    """The numbers of the texts of an Arrow array, found by hash.
-
-    The texts are hashed at the first search.
-    """
+    """The numbers of the texts of an Arrow array, found by hash."""
 
     def __init__(self, texts: pa.Array) -> None:
         self._texts = texts
@@ -33,22 +29,18 @@ class Hashed:
         return len(self._texts)
 
     def find(self, text: str) -> int:
-        """Return the number of a text; UNKNOWN if the array does not have the text."""
         hashes, order = self._sorted
         begin, end = (np.searchsorted(hashes, hash(text), side) for side in ("left", "right"))
         return next((n for n in order[begin:end].tolist() if self._texts[n].as_py() == text), UNKNOWN)
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hashes of the texts, sorted, and the number of each hash's text."""
         hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
 
 
 class GroupNames:
-    """The numbers of groups by name. The object is immutable."""
-
     def __init__(self, names: Hashed, further: dict[str, int] | None = None) -> None:
         self._names, self._further = names, further or {}
 
@@ -56,10 +48,7 @@ class GroupNames:
         return len(self._names) + len(self._further)
 
     def numbers(self, names: list[str]) -> tuple[np.ndarray, GroupNames]:
-        """Return the number of each name, and a GroupNames that has these names, too.
-
-        A new name gets the next number.
-        """
+        """Return the number of each name, and a GroupNames in which each new name has the next number."""
         further, numbers = dict(self._further), []
         for name in names:
             number = further.get(name, UNKNOWN)
@@ -72,8 +61,7 @@ class GroupNames:
 class Members:
     """Messages as arrays, in the order of their SequenceNumbers.
 
-    `segment` has each message's index in `segments`, and `seq` its ordinal (its place in that segment). `group` has the
-    number of each message's group, which `names` finds by the group's name.
+    `segment` has indices into `segments`, `seq` ordinals, and `group` the numbers of groups, which `names` finds.
     """
 
     segments: pa.Array
@@ -83,9 +71,8 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None if these are only some of the queue's messages: no names are looked up for them.
+    #: None for only some of a queue's messages.
     names: GroupNames | None = None
-    #: The SequenceNumber of the last message.
     last: int | None = None
     index: Index | None = field(default=None, repr=False)
 
@@ -93,7 +80,7 @@ class Members:
         return len(self.seq)
 
     def with_later(self, later: Members, names: list[str]) -> Members:
-        """Return these messages followed by `later`. `names` has the group names of `later`, by number."""
+        """Return these messages followed by `later`, whose group names by number are `names`."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
         segment = np.array(
@@ -109,11 +96,9 @@ class Members:
         return replace(self, segments=segments, groups=len(grown), names=grown, last=later.last, **columns)
 
     def indexed(self) -> Members:
-        """Return these messages with an index."""
         return self if self.index is not None else replace(self, index=Index(self))
 
     def takes(self, later: int) -> bool:
-        """Return whether the index lacks few enough messages (see MOST_BEHIND) when `later` more messages follow."""
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
@@ -122,11 +107,10 @@ class Members:
 
         A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
         the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
-        free group has at least `most` messages before it. All groups that are not free are included, too, except groups
-        with no message left.
+        one has at least `most` messages before it. All other groups with messages left are included, too.
 
-        Return all messages if there is no index, or if `most` is at least the number of groups. Return all also if the
-        messages are not in the order of their send instants.
+        Return all messages if there is no index, if `most` is at least the number of groups, or if the messages are not
+        in the order of their send instants.
         """
         index = self.index
         if index is None or not index.in_time or most >= index.groups:
@@ -160,11 +144,10 @@ class Index:
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
-        #: Whether the messages are in the order in which they were sent.
         self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
         place = positions(members.segment, members.seq)
-        #: `by_place` has the members sorted by their segment's index in `Members.segments`, and then by ordinal.
-        #: `by_group` has the members sorted by group, and `begins` says where each group begins in `by_group`.
+        #: The members sorted by segment and ordinal (`by_place`), and by group (`by_group`, where each group begins at
+        #: `begins`).
         self.by_place = np.argsort(place, kind="stable")
         self._places = place[self.by_place]
         self.by_group = np.argsort(members.group, kind="stable")
@@ -177,9 +160,9 @@ class Index:
         self.waiting = members.group[head[np.argsort(since, kind="stable")]]
 
     def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each piece, the positions in `by_place` at which its members begin, and before which they end.
+        """Return where the members of each piece begin and end in `by_place`.
 
-        Pieces of segments without members are left out. The other pieces come in the order of `by_place`.
+        Pieces of segments without members are left out. The others are in the order of `by_place`.
         """
         number = lanes.look_up(members.segments)
         registered = np.flatnonzero(number != UNKNOWN)
@@ -194,15 +177,13 @@ class Index:
 
 
 def _counts(group: np.ndarray, groups: int) -> np.ndarray:
-    """Return how many members each group has."""
     return np.bincount(group, minlength=groups)
 
 
 def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return all numbers from each beginning to before its end."""
     return numbers_in(begins, ends - begins)
 
 
 def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gaps between ranges, from 0 to before `count`. The ranges are sorted and do not overlap."""
+    """Return the gaps between sorted ranges that do not overlap, from 0 to before `count`."""
     return np.append(0, ends), np.append(begins, count)

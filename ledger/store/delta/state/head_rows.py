@@ -1,7 +1,6 @@
 """The head rows of a queue's lanes: each counts the commits to its lane.
 
-Edits are the rows that a MERGE into `visibility` gets. An edit of a head row names the count that the decision read. If
-another commit has counted since, the commit conflicts.
+An edit of a head row names the count that the decision read. If another commit has counted since, the commit conflicts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NO_EDITS = EDITS.empty_table()
 
 
 def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return `count` edits with these columns, and null in all other columns."""
+    """Return `count` edits (rows of a MERGE) with these columns, and null in all others."""
     arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in EDITS]
     return pa.Table.from_arrays(arrays, schema=EDITS)
 
@@ -28,34 +27,30 @@ def edit_rows(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
 class _Edit(NamedTuple):
     operation: str
     lane: int
-    #: The head row's ordinal, below 0.
     at: int
     expected: int | None
     revision: int
 
 
 class Heads:
-    """Head rows, and the edits that count them up."""
-
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self._queue = queue
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: The revision (the count) by lane. If a lane has several head rows, the highest revision counts, until upkeep
-        #: makes one head row of them. If another head row has the same ordinal as the row that counts, commits to the
-        #: lane fail until then (LedgerDamaged).
+        #: The count by lane. Of several head rows, the highest count holds, until upkeep makes one of them. If two have
+        #: one ordinal, commits to the lane fail until then.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
-        #: When the queue was last purged, from the head row of lane 0, if there is one.
+        #: When the queue was last purged.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: `times` has the time of the last commit to each lane, `latest` the time of the last commit to any lane.
+        #: The time of the last commit: to each lane, and to any lane.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
-        """Return the edits that count up the head rows of some lanes and note `now` as the time of the last commit."""
+        """Return the edits that count up the head rows of some lanes at the time `now`."""
         return self._rows([self._counted_up(lane) for lane in lanes], now)
 
     def one_more(self, lane: int, now: int) -> pa.Table:

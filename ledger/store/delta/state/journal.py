@@ -1,7 +1,4 @@
-"""The journal of a commit: its entries for the table `receipts`.
-
-The commit's own metadata carries the entries.
-"""
+"""The journal of a commit: its entries for the table `receipts`, which the commit's metadata carries."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from ledger.store.delta.model.run_algebra import Runs, distinct_codes
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import Action
 
-#: At most this many records with an expired receipt are named for one claim or one move, so that a commit stays small.
+#: The most records with an expired receipt that one claim or move names, so that a commit stays small.
 MOST_EXPIRED = 100
 
 
 class Events:
-    """Collects the entries of one commit, one for each event. Events about no messages are not noted."""
+    """Collects the entries of one commit. Events about no messages are not noted."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
-        """Note that `event` happened to the messages of `runs`, with the receipt, attempt and deadline of `record`."""
+        """Note an event with the receipt, attempt and deadline of `record`."""
         self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
-        """Note an event about messages of a queue, which may be another queue than the commit's."""
+        """Note an event of any queue's messages."""
         if messages:
             self.entries.append({"event": event, "queue": queue, "messages": messages})
 
@@ -46,7 +43,7 @@ class Events:
             )
 
     def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
-        """Note what an action changed. The entry takes the receipt, attempt and deadline from the first message."""
+        """Note what an action changed, with the facts of its first message."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
@@ -55,15 +52,13 @@ class Events:
                 self.entries[-1]["counted"] = False
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Note the receipts that expired on messages that are now received again or moved.
+        """Note, by record, the receipts that expired on messages that are now received again or moved.
 
-        There is one entry for each record. If there are more than MOST_EXPIRED records, note those with the most
-        messages, and the number of the other messages.
+        The records beyond MOST_EXPIRED, those with the fewest messages, share one entry.
         """
         codes_taken = distinct_codes(taken.code)
         lanes.records.read(codes_taken)
         if not any(is_unreleased(lanes.record(code)) for code in codes_taken):
-            # Usually no hold of these messages has run out.
             return
         codes, inverse = np.unique(taken.code, return_inverse=True)
         messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)
@@ -76,5 +71,5 @@ class Events:
 
 
 def is_unreleased(record: Record) -> bool:
-    """Return whether a message has a receipt under which no holder released it: the hold ends at the deadline."""
+    """Return whether a hold ends only at its deadline."""
     return record.receipt_id is not None and record.released_at is None

@@ -16,7 +16,6 @@ from ledger.store.delta.state.head_rows import NO_EDITS, Heads, edit_rows
 from ledger.store.delta.state.records import Records
 from ledger.store.protocol import RUNS
 
-#: The number of a segment that is not registered.
 UNKNOWN = -1
 _WRITTEN = pa.array(["update", "insert"])
 
@@ -38,16 +37,14 @@ class Lanes:
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         self._stored = stored(recorded, rows[BITS])
-        #: The codes of records in doubt whose output table gave no answer. No receive gets messages with these records.
+        #: Codes of records in doubt whose output table gave no answer.
         self.undecided: set[int] = set()
-        #: The runs that decisions start from: the recorded runs, with the replacements of `supersede` on top.
+        #: The recorded runs, with replacements on top.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
-        """Return the number of each segment. A new segment gets the next number, and the lane that `lanes` has for it.
-
-        `segments` is an Arrow column or array, and `lanes` has a lane for each of its values.
-        """
+        """Return the number of each segment in an Arrow column. A new segment gets the next number, and its lane in
+        `lanes`."""
         names, which = _each_once(segments)
         lane_of_name = np.zeros(len(names), dtype=np.int64)
         lane_of_name[which] = np.asarray(lanes)
@@ -56,26 +53,23 @@ class Lanes:
         return number_of_each
 
     def look_up(self, segments: Any) -> np.ndarray:
-        """Return the number of each segment in an Arrow column; UNKNOWN for a segment that is not registered."""
+        """Return the number of each segment in an Arrow column, or UNKNOWN."""
         names, which = _each_once(segments)
         number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
         return number_of_each
 
     def cut(self, rows: pa.Table) -> Pieces:
-        """Cut the messages of `rows` (RUNS) at the borders of the current runs. Register the segments of `rows`."""
+        """Cut the messages of `rows` (RUNS) at the borders of the current runs. Register their segments."""
         runs = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
         return self.runs.cut(runs.first, runs.last)
 
     def lanes(self, runs: Runs) -> np.ndarray:
-        """Return the lane of each run."""
         lane_of_each: np.ndarray = np.array(self.lane_of, dtype=np.int64)[runs.segment]
         return lane_of_each
 
     def to_arrow(self, runs: Runs) -> list[pa.Array]:
-        """Return runs as the four columns lane, segment, first_seq, last_seq."""
         segment = runs.segment
         if len(runs) < len(self.segments):
-            # For a few runs, do not make an array of all names.
             names = pa.array([self.segments[number] for number in segment.tolist()], pa.string())
         else:
             names = pa.array(self.segments, pa.string()).take(pa.array(segment))
@@ -83,29 +77,22 @@ class Lanes:
         return [pa.array(self.lanes(runs), pa.int32()), names, pa.array(seq), pa.array(seq + runs.lengths - 1)]
 
     def knows(self, segment: str) -> bool:
-        """Return whether a segment is registered."""
         return segment in self._index
 
     def lane_of_segment(self, segment: str) -> int:
-        """Return the lane of a registered segment."""
         return self.lane_of[self._index[segment]]
 
     def supersede(self, replacement: Runs) -> None:
-        """Lay `replacement` on the current runs. The next edits contain `replacement`."""
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `runs` with `replacement` on top.
-
-        The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
-        Without a change there are no edits.
-        """
+        """Return the edits that turn the recorded runs into `runs` with `replacement` on top (see `replacing`)."""
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
         """Return the edits that turn the recorded runs into `new`. No two edits have one key (`run_sets.difference`).
 
-        The head row of a lane without edits is not counted up.
+        The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
         """
         change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
@@ -135,7 +122,6 @@ class Lanes:
         return edit_rows(len(runs), columns)
 
     def _gone(self, runs: SetRows) -> pa.Table:
-        """Return the edits that delete rows. A segment and a first ordinal identify a row."""
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:

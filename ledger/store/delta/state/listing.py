@@ -1,9 +1,7 @@
 """The messages that each queue has, as runs of ordinals.
 
-An ordinal is a message's place in its segment: the column `seq`. The runs come from the log of `messages`. The files of
-a segment are read only if the log does not show enough about one of them.
-
-A listing shows one version of `messages`, and threads may share it.
+An ordinal is a message's place in its segment: the column `seq`. The runs come from the log of `messages`. Files are
+read only where the log does not show enough.
 """
 
 from __future__ import annotations
@@ -29,9 +27,8 @@ ORDINALS = ["segment", "first_seq", "last_seq"]
 class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
-    If a segment was not read, each run is one file. The run's `sent_at` is the earliest and its `available_at` the
-    latest of the file's messages. In a segment that was read (see `_QueueFiles.worth_reading`), all messages of a run
-    have the same `sent_at` and the same `available_at`.
+    Each run is one file, with the earliest `sent_at` and the latest `available_at` of its messages. In a segment that
+    was read, all messages of a run share both instants.
     """
 
     lane: np.ndarray
@@ -42,7 +39,6 @@ class FileRuns:
     available_at: np.ndarray
 
     def take(self, chosen: np.ndarray) -> FileRuns:
-        """Return the runs where the mask is true."""
         return FileRuns(
             self.lane[chosen],
             self.segment.filter(pa.array(chosen)),
@@ -56,39 +52,35 @@ class FileRuns:
 
 
 class Listings:
-    """Makes listings, and keeps the newest one."""
-
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
         self._kept: Listing | None = None
 
     def newest(self) -> Listing:
-        """Return the listing of the newest version."""
         kept = self._kept
         version = self._engine.version("messages")
         if kept is None or (kept.version, kept.generation) != (version, self._engine.generation()):
-            # Read the generation before the files: if the table is replaced in between, the next call makes a new
-            # listing.
+            # If the table is replaced after this read, the next call makes a new listing.
             generation = self._engine.generation()
             kept = self._kept = Listing(self._engine, *self._engine.files(version), generation)
         return kept
 
 
 class Listing:
-    """The files of `messages` as of one `version`, in one `generation` of the tables (see `Tables.generation`)."""
+    """The files of `messages` as of one `version`, in one `generation` of the tables. Threads may share it."""
 
     def __init__(self, engine: MessageFiles, version: int, files: pa.Table, generation: int = 0) -> None:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
-        #: By segment, the runs of ordinals of its files without gaps. A segment is entered when it is first asked for.
+        #: By segment that was asked for, the runs of its files without gaps.
         self._gapless: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
-        """Return the messages that were sent to a queue (`queue` is its id) and are not dropped, as runs.
+        """Return the messages that were sent to a queue (by its id) and are not dropped, as runs.
 
-        All messages of a run are on the same side of `now`: delayed or not. All messages of a run are also on the same
-        side of each instant in `borders`: sent up to the instant, or later.
+        All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
+        to it, or later).
         """
         files = self._known(queue)
         inside = files.worth_reading(now, *borders)
@@ -97,7 +89,6 @@ class Listing:
         return self._runs[queue, inside]
 
     def queues(self) -> list[str]:
-        """Return the ids of the queues to which messages were sent that are not dropped."""
         ids: list[str] = self._files["queue"].unique().to_pylist()
         return ids
 
@@ -115,10 +106,7 @@ class Listing:
         return queue_files
 
     def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
-        """Return the queue and lane that each segment was sent to, as {queue: [(segment, lane)]}.
-
-        Segments that were dropped are left out.
-        """
+        """Return the (segment, lane) pairs of each queue that the segments were sent to, without dropped segments."""
         places: dict[str, list[tuple[str, int]]] = {}
         named = self._files.select(["queue", "lane", "segment"])
         files = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
@@ -127,19 +115,14 @@ class Listing:
         return places
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
-        """Return what `places` returns, without the lanes."""
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
-        """Return the lane that each segment was sent to. This lane never changes."""
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
-        """Return the queue and lane that a segment was sent to, and its highest ordinal (None if the log does not show
-        it).
-
-        Return only None if the segment was dropped.
-        """
+        """Return a segment's queue, lane, and highest ordinal, if the log shows it. Return None if the segment was
+        dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
@@ -153,18 +136,14 @@ class Listing:
         return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
-        """Return the latest instant at which a message was sent to a queue, as the log shows it; 0 if it shows none.
-
-        Dropped messages do not count.
-        """
+        """Return the latest instant of a send to a queue, as the log shows it (0: it shows none)."""
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def sent_since(self, queue: str, instant: int) -> int | None:
-        """Return an upper bound of the messages that were sent to a queue after an instant.
+        """Return an upper bound of the messages sent to a queue after an instant, without dropped ones.
 
-        A file with at least one such message counts with all its messages. Dropped messages do not count. Return None
-        if the log lacks the facts of some file.
+        Return None if the log lacks the facts of a file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -172,24 +151,18 @@ class Listing:
         return pc.sum(files.filter(pc.greater(files["last_sent_at"], instant))["messages"]).as_py() or 0
 
     def count(self, queue: str) -> int:
-        """Return how many messages that were sent to a queue are not dropped, as the log shows it."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def sizes(self, segments: pa.Array) -> pa.Table:
-        """Return the messages and the bytes of the data files of some segments, as (segment, messages, bytes).
-
-        `messages` is null if the log lacks the number of one of the segment's files.
-        """
+        """Return the (segment, messages, bytes) of some segments' data files. `messages` is null if the log lacks it
+        for a file."""
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         every = pc.ScalarAggregateOptions(skip_nulls=False)
         sums = files.group_by("segment").aggregate([("messages", "sum", every), ("bytes", "sum")])
         return sums.rename_columns(["segment", "messages", "bytes"])
 
     def ordinals(self, segments: pa.Array) -> pa.Table:
-        """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq).
-
-        The runs may overlap. If the log does not show all ordinals of a file, the file's segment is read.
-        """
+        """Return the ordinals of some segments' messages as runs (segment, first_seq, last_seq), which may overlap."""
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
         is_gapless = pc.fill_null(pc.equal(span, files["messages"]), False)
@@ -200,14 +173,13 @@ class Listing:
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
-        """Return True if the log shows that every message of a run exists. If not, the messages may still exist."""
+        """Return True if the log shows that every message of a run exists. False proves nothing."""
         gapless = self._gapless.get(segment)
         if gapless is None:
             gapless = self._gapless[segment] = self._gapless_of(segment)
         return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
     def _gapless_of(self, segment: str) -> list[tuple[int, int]]:
-        """Return the ordinals of those of a segment's files that have no gaps, as runs. Adjacent files make one run."""
         columns = self._files.select(["first_seq", "last_seq", "messages"])
         of_segment = columns.filter(pc.equal(self._files["segment"], segment))
         files = zip(*(of_segment[name].to_pylist() for name in of_segment.column_names))
@@ -220,7 +192,6 @@ class Listing:
         return runs
 
     def segments(self) -> set[str]:
-        """Return all segments of all queues."""
         return set(self._files["segment"].unique().to_pylist())
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:
@@ -236,16 +207,11 @@ class Listing:
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
-        """Read the runs of segments from their files, because the log does not show enough about the files.
+        """Read the runs of segments from their files, at the newest version, which may be later than the listing's.
 
-        The files are read at the newest version, which may be later than the listing's. Messages that were added to an
-        open segment behind the last listed file, or between two listed files, are left out.
-
-        Two kinds of added messages are not left out. The first are messages of a slow send that fill a gap in a file
-        that upkeep has joined. The second are messages of a segment with a listed file whose ordinals the log does not
-        show: every message of such a segment counts as listed. The decision sees messages of both kinds early.
-
-        Upkeep may have dropped some or all of the messages.
+        Messages added behind the last listed file, or between two, are left out. Two kinds of later messages are seen
+        early: those of a slow send that fill a gap in a file that upkeep joined, and those of a segment with a file
+        whose ordinals the log does not show.
         """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
@@ -265,8 +231,6 @@ class Listing:
 
 
 class _QueueFiles:
-    """The files of one queue, and what the log shows about each file, as arrays that all decisions share."""
-
     def __init__(self, files: pa.Table) -> None:
         self.files = files
         span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
@@ -281,11 +245,10 @@ class _QueueFiles:
         self._available, self._sent = instants
 
     def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
-        """Return the segments that must be read, because the log does not show enough about one of their files.
+        """Return the segments with a file about which the log does not show enough.
 
-        Such a file has no statistics, gaps between its ordinals, several messages with one ordinal, or messages on both
-        sides of an instant. The instant is `now` (some messages are delayed, others not), or one in `borders` (some
-        were sent up to the instant, others later).
+        Such a file lacks statistics, or has gaps, doubled ordinals, or messages on both sides of an instant (see
+        `Listing.of`).
         """
         is_unclear = self._unclear.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
@@ -294,11 +257,7 @@ class _QueueFiles:
 
 
 def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
-    """Return the segments that have overlapping files, or a file with more messages than ordinals.
-
-    `too_many` is the mask of the files with more messages than ordinals. A file whose ordinals the log does not show
-    counts as a file without overlap.
-    """
+    """Return the segments with overlapping files, or a file with more messages than ordinals (`too_many`)."""
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
     first, last = (positions(numbers, pc.fill_null(files[name], -1).to_numpy()) for name in ("first_seq", "last_seq"))
@@ -309,9 +268,9 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
-    """Return a mask of the messages whose ordinals are between the first and the last ordinal of a file.
+    """Return a mask of the messages between the first and the last ordinal of a file.
 
-    If the log does not show the ordinals of a file, every message of its segment counts as listed.
+    If the log does not show these ordinals, every message of the segment counts as listed.
     """
     names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
     first, last, at = (
@@ -322,8 +281,7 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")
-    # Files of one segment may overlap. Compare each message with the highest end of all files that begin at or before
-    # it.
+    # Files of one segment may overlap: compare with the highest end so far.
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed

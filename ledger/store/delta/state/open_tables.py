@@ -18,11 +18,7 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OpenTables:
-    """The parts of an open ledger that every verb gets. `tables` and `files` are one engine under two protocols.
-
-    All verbs share `listings`, which keeps the newest listing of `files`, and `times`, the times of lanes that sends
-    check.
-    """
+    """The shared parts of an open ledger. `tables` and `files` are one engine under two protocols."""
 
     tables: Tables
     files: MessageFiles
@@ -39,7 +35,7 @@ class OpenTables:
         others: Sequence[QueueRecord] = (),
         receipt_id: str | None = None,
     ) -> Loaded:
-        """Load lanes, see `snapshot.load`. If clocks disagree, make the next send look at the lanes again."""
+        """Load lanes (see `snapshot.load`). If clocks disagree, make the next send look at the lanes again."""
         try:
             return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
         except ClocksDisagree:

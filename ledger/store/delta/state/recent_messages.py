@@ -1,9 +1,7 @@
 """The messages that this process has just sent, so that small claims need no read.
 
-A process that both sends and receives, such as the endpoint, mostly receives messages that it has just appended. Rows
-of a segment never change once they are committed, but they may disappear. `find` therefore returns only messages that
-the given listing has, and only if the ledger's tables were not replaced since the append. If `find` lacks a message of
-a claim, it returns None, and the whole claim is read from the table.
+Rows of a segment never change once they are committed, but they may disappear. `find` therefore returns only messages
+that the given listing has, in the same generation of the ledger's tables.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.state.listing import Listing
 from ledger.store.protocol import StoredMessage
 
-#: At most this many bytes of rows are kept, those of the newest appends.
+#: The most bytes of rows that are kept, those of the newest appends.
 MOST_BYTES = 32 << 20
 #: An append of more bytes is not kept.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
@@ -33,8 +31,6 @@ _given = attrgetter(*_GIVEN)
 
 
 class GrantedRun(NamedTuple):
-    """A run of messages that one receive got, and their record."""
-
     lane: int
     segment: str
     first_seq: int
@@ -43,10 +39,7 @@ class GrantedRun(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A committed append to a segment. `size` is the number of bytes of its rows.
-
-    `generation` is the generation of the ledger's tables (see `delta_log.history.Generations`) at the append.
-    """
+    """A committed append, in one `generation` of the tables. `size` is in bytes."""
 
     generation: int
     segment: str
@@ -57,7 +50,7 @@ class Append(NamedTuple):
     size: int
 
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
-        """Return one message of the append, as a read of the table would return it."""
+        """Return one message, as a read of the table would return it."""
         entry = self.entries[seq - self.first_seq]
         fields = dict(zip(_GIVEN, _given(entry)))
         fields["message_attributes"] = dict(entry.message_attributes)
@@ -77,27 +70,24 @@ class Append(NamedTuple):
 
 
 class RecentMessages:
-    """The newest appends of one sender. Threads may share the object."""
+    """The newest appends of one sender, whom the messages name. Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
-        """Prepare an object without appends. `sender` is the sender that the messages name, see `Ledger.open`."""
         self._sender, self.most_bytes = sender, most_bytes
         self.forget()
         renew_in_child(self, RecentMessages.forget)
 
     def forget(self) -> None:
-        """Forget all appends."""
         self._lock = threading.Lock()
         self._clear()
 
     def _clear(self) -> None:
         self._oldest_first = deque[Append]()
-        #: By segment, its appends in the order of their first messages.
+        #: By segment, its appends in order.
         self._by_segment: dict[str, list[Append]] = {}
         self._bytes = 0
 
     def add(self, append: Append) -> None:
-        """Keep a committed append. If the appends take too many bytes, forget the oldest."""
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
@@ -113,10 +103,8 @@ class RecentMessages:
                 raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
-        """Return the messages of some runs, in the order of the runs.
-
-        Return None if not all of these messages are kept here, or if the listing does not show that it has them.
-        """
+        """Return the messages of some runs, in their order. Return None if any is not kept here, or not sure to
+        exist."""
         messages: list[StoredMessage] = []
         for run in runs:
             if not listing.has_all(run.segment, run.first_seq, run.last_seq):

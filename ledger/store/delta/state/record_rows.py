@@ -26,8 +26,7 @@ def message_rows(
     sequence_numbers: Sequence[int] | None = None,
     sender: str | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for messages that `sender` sends (None: no sender is named). The ordinals (places
-    in the segment) count from `first`."""
+    """Return the rows of `messages` for messages that `sender` sends, with ordinals from `first`."""
     count = len(entries)
     columns: dict[str, Any] = {
         "queue": [queue.id] * count,
@@ -53,10 +52,7 @@ def copied_rows(
     now: int,
     sequence_numbers: Sequence[int] | None = None,
 ) -> pa.Table:
-    """Return the rows of `messages` for messages of another queue or a file, copied at `now`.
-
-    The ordinals (places in the segment) count from 0.
-    """
+    """Return the rows of `messages` for messages that are copied at `now`, with ordinals from 0."""
     in_order = sequence_numbers is not None
     instants = [
         instants_in_target(one.kept_since, one.available_at, now, queue.retention, fifo=in_order) for one in copies

@@ -1,8 +1,6 @@
 """The distinct records of some rows of `visibility`, each with a code.
 
-The distinct records of more than FEW rows stay in Arrow columns. They are the *stored* records. A stored record becomes
-an object when somebody needs it. Questions about all records are answered from the columns. If there are at most FEW
-rows, all records become objects at once.
+The *stored* records, those of more than FEW rows, stay in Arrow columns and become objects when they are needed.
 """
 
 from __future__ import annotations
@@ -22,32 +20,27 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VIS
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
-#: The number for a field that is not recorded. All recorded numbers are greater.
 NONE = -1
-#: Up to this many rows count as few.
 FEW = 200
-#: After this many searches for a receipt in the column of receipts, the stored records are indexed by receipt, unless
-#: there are more than MOST_INDEXED. To index them takes as long as some 40 searches, and most decisions need few.
+#: After this many searches for a receipt, the stored records are indexed, unless there are more than MOST_INDEXED. An
+#: index takes as long as some 40 searches.
 SEARCHES, MOST_INDEXED = 30, 20_000
 
 
 class Records:
-    """Records by their codes, which begin at 0: first those of the rows, then those that `code` adds.
-
-    Equal records share a code.
-    """
+    """Records by their codes, which begin at 0. Equal records share a code."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._codes: dict[Record, int] = {}
         self._read: list[Record | None] = []
-        #: The stored records, which are read as objects on demand, and have the first codes.
+        #: The stored records have the first codes.
         self._stored = _NOTHING
-        #: By receipt, the codes of the stored records; None as long as there were few searches.
+        #: By receipt, the codes of the stored records (None: not indexed).
         self._by_receipt: dict[str | None, list[int]] | None = None
         self._searches = 0
-        #: Answers about fields of the stored records, by field and question.
+        #: Answers about the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
-        #: The fields of the records that are not stored, and the number of all records when the fields were collected.
+        #: The fields of the records that are not stored, as of `_fields_of` records.
         self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: The code of each row's record.
         self.codes: np.ndarray
@@ -59,7 +52,6 @@ class Records:
             self._read = [None] * len(some_row)
 
     def record(self, code: int) -> Record:
-        """Return the record of a code; for ABSENT the record of an untouched message."""
         if code == ABSENT:
             return UNTOUCHED
         record = self._read[code]
@@ -70,7 +62,6 @@ class Records:
         self._read_all([code for code in codes if code != ABSENT])
 
     def all(self) -> list[Record]:
-        """Return all records."""
         return self._read_all(range(len(self._read)))
 
     def code(self, record: Record) -> int:
@@ -78,8 +69,7 @@ class Records:
         code = self._codes.get(record)
         if code is None:
             if self._stored.num_rows:
-                # A stored record that is not read yet can be equal only if it has the same receipt. So read only the
-                # records with this receipt.
+                # Only a stored record with the same receipt can be equal.
                 self._read_all(self._under(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):
@@ -89,17 +79,16 @@ class Records:
     def per_code(
         self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any, among: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return, for each code in `codes`, `rule` of its record. The rule is evaluated once per distinct record.
+        """Return, for each code in `codes`, `rule` of its record, which is evaluated once per distinct record.
 
-        `among` is a mask by code (see `is_there`). For a code that the mask excludes, the answer is 0, and the rule is
-        not evaluated.
+        `among` is a mask by code (see `is_there`). An excluded code gets 0.
         """
         if among is None and len(codes) <= FEW_CODES:
             each = distinct_codes(codes)
             self.read(each)
             answer_of = {code: rule(self.record(code)) for code in each}
             return np.array([answer_of[code] for code in codes.tolist()], dtype=kind)
-        # Codes count from ABSENT up, so `answers` can have a place for each code. Sorting the codes would take longer.
+        # An array with a place for each code from ABSENT up is faster than sorting the codes.
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
         if among is not None:
@@ -113,16 +102,13 @@ class Records:
     def numbers(self, name: str) -> np.ndarray:
         """Return one field of all records as numbers (an instant in milliseconds), NONE where it is not recorded.
 
-        The untouched record's value comes first: look a value up by `code - ABSENT`.
+        The untouched record comes first: look a value up by `code - ABSENT`.
         """
         values = [NONE if field is None else field for field in self._field_of_unstored(name)]
         return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched record first: which have the field `name` recorded.
-
-        With `value`: in which records the field has this value.
-        """
+        """Return a mask of all records, the untouched one first: which have the field, or this `value` of it."""
         if value is None:
             answers = [field is not None for field in self._field_of_unstored(name)]
             return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -130,11 +116,7 @@ class Records:
         return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
 
     def _column(self, question: tuple[str, object], of_unstored: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
-        """Return the answers to `question` for all records: the untouched record, the stored records, then all others.
-
-        `of_unstored` has the answers for the untouched record and for the records that are not stored. `of_stored`
-        computes those of the stored records.
-        """
+        """Return the answers to `question` for all records: untouched, stored, others."""
         answers = np.array(of_unstored)
         if not self._stored.num_rows:
             return answers
@@ -143,7 +125,6 @@ class Records:
         return np.concatenate([answers[:1], self._columns[question], answers[1:]])
 
     def _field_of_unstored(self, name: str) -> Sequence[Any]:
-        """Return one field of the untouched record and of the records that are not stored."""
         if self._fields_of != len(self._read):
             self._fields = list(
                 zip(UNTOUCHED, *(one for one in self._read[self._stored.num_rows :] if one is not None))
@@ -152,7 +133,6 @@ class Records:
         return self._fields[_POSITION[name]]
 
     def _under(self, receipt_id: str | None) -> list[int]:
-        """Return the codes of the stored records with this receipt (None: without one) that are not read yet."""
         return [code for code in self._stored_with_receipt(receipt_id) if self._read[code] is None]
 
     def _stored_with_receipt(self, receipt_id: str | None) -> list[int]:
@@ -169,11 +149,10 @@ class Records:
         return self._by_receipt.get(receipt_id, [])
 
     def _read_all(self, codes: Sequence[int]) -> list[Record]:
-        """Return the records of codes, none of them ABSENT. First read the records that are not read yet."""
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
-                # Reading all records takes no longer than reading a few one by one.
+                # As fast as reading a few one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
             for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record
@@ -182,7 +161,6 @@ class Records:
 
 
 def _records(rows: pa.Table) -> Iterable[Record]:
-    """Return the record of each row."""
     columns = ((name, rows[name]) for name in RECORD_COLUMNS)
     nulls = [None] * rows.num_rows
     values = (nulls if one.null_count == len(one) else _as_numbers(one, name).to_pylist() for name, one in columns)

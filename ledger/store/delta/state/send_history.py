@@ -1,14 +1,12 @@
 """The facts about earlier sends that a send needs: attempts, the newest send, the times of lanes.
 
-*The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A clock that was ahead
-may have dated some sends. After a repair (`verbs.clock_repair`) the instants of all sends before the repair do not
-count any more: these sends are set aside. The log has the number of these sends, and the instant at which they count as
-arrived. Every later send is after this instant.
+*The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A repair of the clock
+(`verbs.clock_repair`) sets all earlier sends aside: their instants do not count any more. The log has the number of
+these sends, and the instant at which they count as arrived. Every later send is after this instant.
 
-*The times of lanes* (`LaneTimes`). A lane's time is the instant of the last commit to the lane. If this time is further
-ahead than clocks may be apart, every receive is refused. Sends are refused, too: their messages could expire before a
-receiver may get them. A look at the lanes takes longer than the rest of a send. A send therefore looks again only after
-LOOK_SECONDS, after `forget`, or if the known time is too far ahead.
+*The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. While this time is too far ahead,
+receives are refused. Sends are refused, too: their messages could expire before a receiver may get them. A look at the
+lanes takes longer than the rest of a send.
 """
 
 from __future__ import annotations
@@ -31,10 +29,9 @@ from ledger.store.protocol import QueueRecord
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
-    """Return the key of the segments that an earlier send under this attempt wrote; None if there was no such send.
+    """Return the key of the segments that an earlier send under this attempt wrote, if any.
 
-    The earlier send is made durable first, so that it survives a power cut. Raises InvalidParameterValue if that send
-    had other content.
+    The earlier send is made durable first. Raises InvalidParameterValue if that send had other content.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
     if content is None:
@@ -48,18 +45,10 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return the earliest instant for the next send, in milliseconds: that of the newest send that counts.
+    """Return the earliest instant for the next send to a FIFO queue, in milliseconds.
 
-    Usually this is `last`. If `last` is too far ahead, sends that a clock repair set aside do not count.
-
-    Args:
-        engine: The ledger's engine.
-        queue: The id of a FIFO queue.
-        last: The newest instant of all sends to the queue.
-        now: The time of the caller's clock.
-        maximum_skew: How many seconds `last` may be ahead of `now`.
-
-    Raises what the storage raises.
+    This is `last`, the newest instant of all sends, unless `last` is more than `maximum_skew` seconds ahead of `now`.
+    Then the sends that a clock repair set aside do not count.
     """
     if last <= now + round(maximum_skew * MILLISECONDS):
         return last
@@ -67,10 +56,9 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 
 
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
-    """Return the newest instant of the messages in `rows` that were sent after the last clock repair of the queue.
+    """Return the newest instant, in milliseconds, of the messages in `rows` that were sent after the last clock repair.
 
-    The result is in milliseconds. If there was a repair, the result is later than the instant that the repair noted.
-    The result is 0 if there is neither a repair nor such a message. Raises what the storage raises.
+    The result is later than the instant that the repair noted. It is 0 if there is neither a repair nor such a message.
     """
     repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
@@ -79,10 +67,9 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 
 
 def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
-    """Return the rows (`sequence_number`, `sent_at`) of those messages of which a new send can be a duplicate.
+    """Return the rows (`sequence_number`, `sent_at`) of the messages of which a new send can be a duplicate.
 
-    Leave out a message that was sent before a clock repair, if its instant is later than the one that the repair noted.
-    Raises what the storage raises.
+    A message from before a clock repair is left out if its instant is later than the one that the repair noted.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
@@ -91,7 +78,7 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
-    """Return the condition of `without_set_aside` in Spark's SQL. Raises what the storage raises."""
+    """Return the condition of `without_set_aside` in SQL."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -100,8 +87,7 @@ def not_set_aside(tables: Tables, queue: str) -> str:
 
 
 def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
-    """Return the last repairs of a queue's clock: for each slot, the number of sends before the repair, and the instant
-    that it noted."""
+    """Return the last clock repairs by slot: the number of sends before each, and the instant that it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
         repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
@@ -113,13 +99,10 @@ def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
 
 
 def slot_of_next(repairs: list[tuple[int, int]]) -> int:
-    """Return the slot of the next repair: a free one, or that of the earliest known repair."""
     return len(repairs) if len(repairs) < fifo.REPAIRS else repairs.index(min(repairs))
 
 
-#: After this many seconds a send looks at its queue's lanes again.
 LOOK_SECONDS = 60.0
-#: At most this many queues are remembered. If there are more, all are forgotten.
 MOST_QUEUES = 10_000
 
 
@@ -130,25 +113,23 @@ class _Look(NamedTuple):
 
 
 class LaneTimes:
-    """For each queue that was looked at, the time of the last commit to its lanes. Threads share the object."""
+    """By queue, the time of the last commit to its lanes. Threads share the object."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables, self._skew = tables, settings.maximum_clock_skew
         self._looks: dict[str, _Look] = {}
 
     def require(self, queue: QueueRecord, clock: Clock) -> None:
-        """Raise ClocksDisagree if the time of a lane, or of the queue's noted expiry, is too far ahead of the clock."""
+        """Raise ClocksDisagree if a lane's time, or the queue's noted expiry, is too far ahead of the clock."""
         look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOK_SECONDS or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue.id, look, passed)
-            # Read the clock again: if the thread was suspended before the look, the look finds commits that are later
-            # than `now`.
+            # The thread may have been suspended before the look.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:
-        """Make the next send to a queue look at the lanes again."""
         self._looks.pop(queue, None)
 
     def _look(self, queue: str, last: _Look | None, passed: float) -> _Look:

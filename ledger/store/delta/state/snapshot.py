@@ -29,7 +29,7 @@ from ledger.store.protocol import QueueRecord
 
 
 class Classified(NamedTuple):
-    """Every message of a queue, as pieces of the files' runs (see `existing_messages`), each piece with its state."""
+    """Every message of a queue, as pieces of the files' runs (see `existing_messages`), each with its state."""
 
     listing: Listing
     files: FileRuns
@@ -37,14 +37,13 @@ class Classified(NamedTuple):
     state: np.ndarray
 
     def stored_messages(self) -> int:
-        """Return how many messages are not gone."""
         return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
 
     def stored_bytes(self) -> int:
         """Return how many bytes of the data files the messages that are not gone take.
 
-        The log has the size of each file and not of each message. So each message counts with the mean of its segment.
-        A segment whose messages the log does not count is counted whole.
+        The log has only sizes of files, so a message counts with its segment's mean. A segment without a count of
+        messages counts whole.
         """
         is_stored = ~np.isin(self.state, GONE_STATES)
         stored = pa.table(
@@ -62,25 +61,24 @@ class Classified(NamedTuple):
         return int(np.ceil(sizes["bytes"].to_numpy() * share).sum())
 
     def oldest_sent_at(self) -> int | None:
-        """Return when the oldest message that is not gone was sent; None if there is none.
-
-        The result may be the instant of an older message of the same file that is gone (see `FileRuns`).
-        """
+        """Return when the oldest message that is not gone was sent, or an older one of the same file (see
+        `FileRuns`)."""
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
 
 
 @dataclass(frozen=True)
 class Decision(Generic[Answer]):
-    """The changes of one verb, or of several verbs of one kind, to the queue's lanes, and to lanes of other queues
-    (`arriving`, by queue).
+    """The changes of one verb, or of several verbs of one kind.
 
-    `replacement` has the changed runs of the queue. `events` are the events to note. `answer` makes the verb's answer
-    from the version of the commit.
-
-    `meeting` has lanes whose head rows the commit counts up although nothing changes in these lanes. The commit does so
-    if any lane of the queue changes, or if a decision of the commit has `always`. `granted` is the part of the
-    replacement that a claim gets.
+    Attributes:
+        replacement: The changed runs of the queue.
+        answer: Makes the verb's answer from the version of the commit.
+        meeting: Lanes that the commit counts up even if nothing changes in them, as long as some lane of the queue
+            changes.
+        arriving: The changed runs of other queues.
+        always: Whether the commit counts up `meeting` even if no lane changes.
+        granted: The part of `replacement` that a claim gets.
     """
 
     replacement: Runs
@@ -104,20 +102,16 @@ class Loaded:
     lanes: Lanes
     others: dict[str, Lanes]
     now: int
-    #: The versions of the other tables that the decision looked at.
+    #: The versions of other tables that the decision read.
     read: dict[str, int] = field(default_factory=dict)
-    #: The queues that messages may move to.
     targets: Sequence[QueueRecord] = ()
-    #: By output table that could not say whether it has the rows of a write: its error.
+    #: The errors of output tables that did not answer.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: The queue's PlacedRuns, by the listing's version, the number of registered segments, and the borders.
+    #: By the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
-        """Return every message of the queue, with its state at `now`.
-
-        All messages of a piece are on the same side of each instant in `borders`: sent up to the instant, or later.
-        """
+        """Return every message of the queue, with its state at `now`. `borders`: see `Listing.of`."""
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
         looked_at = (listing.version, len(self.lanes.segments), *borders)
@@ -126,8 +120,7 @@ class Loaded:
             placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
-        # Undecided messages (see `Lanes.undecided`) count as locked, so no receive gets them or, on a FIFO queue, the
-        # later messages of their groups.
+        # Undecided messages count as locked: on a FIFO queue, they hide the later messages of their groups.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
@@ -140,25 +133,20 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """Return the commit of one Decision, which has these arguments."""
         decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
         self.take(decision)
         return self.commit_of([decision], answer)
 
     def take(self, decision: Decision[Any]) -> None:
-        """Treat a decision's changes as recorded."""
         self.lanes.supersede(decision.replacement)
         for queue, runs in decision.arriving.items():
-            # If a message moves to its own queue, the change is in `replacement`.
             if queue != self.queue.id:
                 self.others[queue].supersede(runs)
 
     def taken(self) -> dict[str, Runs]:
-        """Return the runs that count as recorded, by queue, for `take_back`."""
         return {lanes.queue: lanes.runs for lanes in (self.lanes, *self.others.values())}
 
     def take_back(self, before: Mapping[str, Runs]) -> None:
-        """Restore the runs that counted as recorded when `taken` returned `before`."""
         for lanes in (self.lanes, *self.others.values()):
             lanes.runs = before[lanes.queue]
 
@@ -190,9 +178,9 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    With a `receipt_id`, keep only the records under this receipt, and the head rows. No verb may decide on this result.
-    The clock is read after the lanes, so that their read does not shorten a hold. `clock` is None if the time is not
-    needed: `now` is then the time of the last commit.
+    No verb may decide on the result with a `receipt_id`: it has only the records under this receipt. The clock is read
+    after the lanes, so that their read does not shorten a hold. Without a `clock`, `now` is the time of the last
+    commit.
     """
     where = Where(queue.id, lanes)
     other_queues = [other for other in others if other.id != queue.id]
@@ -218,9 +206,9 @@ def load(
 def load_all(
     tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
-    """Load all lanes of queues as of one version and one instant (for a queue: its last commit, if that is later).
+    """Load all lanes of queues, as of one version and one instant (or a queue's last commit, if later).
 
-    Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
+    Return the loaded lanes by the queue's name. Raises ClocksDisagree.
     """
     snapshot, loaded = tables.load("visibility", Where()), {}
     now = clock()
@@ -233,7 +221,6 @@ def load_all(
 
 
 def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
-    """Return the rows under a receipt, and the head rows."""
     return rows.filter(pc.or_kleene(pc.equal(rows["segment"], HEAD), pc.equal(rows["receipt_id"], receipt_id)))
 
 

@@ -1,7 +1,7 @@
 """A queue's messages as pieces with one record each, and their states.
 
-A piece is a part of a file's run whose messages share a record, or have no record (see `run_algebra`). Messages that
-were moved to the queue, such as dead letters, stay in segments of the queues that they were sent to.
+A piece is a part of a file's run whose messages share a record, or have none (see `run_algebra`). Messages that were
+moved to the queue stay in segments of the queues that they were sent to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GONE_STATES = [INDEX[state] for state in GONE]
 
 
 class PlacedRuns(NamedTuple):
-    """The runs of the files that have a queue's messages, and where these runs begin and end on the lanes' axis.
+    """The runs of the files that have a queue's messages, and their places on the lanes' axis.
 
     The first `own` runs were sent to the queue itself.
     """
@@ -36,7 +36,6 @@ class PlacedRuns(NamedTuple):
     last: np.ndarray
 
     def messages(self, lanes: Lanes) -> Pieces:
-        """Return the queue's messages as pieces, see `existing_messages`."""
         pieces = lanes.runs.cut(self.first, self.last)
         return pieces.where((pieces.query < self.own) | (pieces.code != ABSENT))
 
@@ -44,9 +43,8 @@ class PlacedRuns(NamedTuple):
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
-    Messages of segments that were sent to other queues count only if they have a record in this queue: they were moved
-    here. All messages of a piece are on the same side of `expired` (sent up to this instant, or later) and of `now`
-    (delayed or not).
+    Messages of other queues' segments count only if they have a record in this queue. `now` and `expired` are the
+    borders of `Listing.of`.
     """
     placed = placed_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
@@ -55,7 +53,7 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
 def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
     """Return the runs that `existing_messages` cuts, and register their segments in `lanes`.
 
-    The result stays valid until the lanes register another segment. `borders`: see `Listing.of`.
+    The result stays valid until the lanes register another segment.
     """
     own = listing.of(lanes.queue, now, *borders)
     own_segments = set(own.segment.unique().to_pylist()) if lanes.segments else set()
@@ -71,16 +69,13 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
 
 
 def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
-    """Return the instant from which each piece's messages are kept: `rules.state.expires_at` counts from this
-    instant."""
-    # -1 where nothing is recorded.
+    """Return the instant from which each piece's retention counts."""
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
     kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])
     return kept
 
 
 def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
-    """Return each piece's state as an index into STATES."""
     state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
     is_present = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
     run_out = is_present & (kept_from(lanes, files, pieces) <= expired)
@@ -91,7 +86,7 @@ def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int
 def recorded_states(records: Records, now: int) -> np.ndarray:
     """Return the states of all records by code, as indices into STATES.
 
-    This function is the twin of `rules.state.status` for messages without a delay or an expiry.
+    The twin of `rules.state.status`, for messages without a delay or an expiry.
     """
     held = records.numbers("visible_at") > now
     in_flight = np.where(records.is_there("receipt_id"), INDEX[Status.IN_FLIGHT], INDEX[Status.LOCKED])
@@ -101,18 +96,12 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
 
 
 def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
-    """Return those messages of some runs (RUNS and more columns) that no file of the listing has, as RUNS.
-
-    A segment is read only if the log does not show all ordinals of one of its files.
-    """
+    """Return those of some messages (RUNS and more columns) that no file of the listing has, as RUNS."""
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
 
 def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
-    """Return the messages of some runs that are in none of the runs `existing`, as RUNS.
-
-    Both tables may have their columns in any order, and runs that overlap.
-    """
+    """Return the messages of `runs` that are in none of `existing`, as RUNS."""
     names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
     covered, queries = _united(_on_axis(existing, names)), _on_axis(runs, names)
     pieces = covered.cut(queries.first, queries.last)

@@ -1,7 +1,4 @@
-"""Actions on received messages: delete, extend and release.
-
-The actions of a call are committed as one MERGE over the lanes that the actions name, and sometimes lane 0 (`meeting`).
-"""
+"""Actions on received messages: delete, extend and release."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _ActionsCall:
-    """The actions of one call, and the queue's rules for them. `meeting`: lanes that count up with any change, even if
-    the actions name none of their messages."""
+    """The actions of one call. `meeting`: further lanes that count up with any change."""
 
     actions: Sequence[Action]
     limits: Limits
@@ -46,32 +42,26 @@ class _ActionsCall:
 
 @dataclass(frozen=True)
 class _ActionEffect:
-    """The effect of an action: the pieces of runs that it names, their outcomes by the code of their record, and the
-    changed runs."""
-
     action: Action
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: By new code, the earlier reasons of parked or postponed messages. A release without a reason notes these again.
+    #: By new code, the earlier reasons of parked or postponed messages, for a release without a reason.
     reason_of: Mapping[int, str]
 
 
 class Applier:
-    """The verb `apply` of a store."""
-
     def __init__(self, tables: Tables, listings: Listings, shared: SharedVerbs) -> None:
         self._tables, self._listings, self._shared = tables, listings, shared
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Apply actions in one MERGE (see Store.apply). Calls of other threads may share the MERGE."""
         named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change with a timeout may put messages in flight that a receive has counted as free. Under a quota on
-        # messages in flight, the change and the receive must therefore conflict: both count up lane 0.
+        # messages in flight, both therefore count up lane 0, and conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -86,7 +76,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several calls in one step. Return None if two of the calls may name one message."""
+        """Return None if two of the calls may name one message."""
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
         if decided.meets:
@@ -112,21 +102,17 @@ class Applier:
         )
 
     def _outcomes(self, lanes: Lanes, effects: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
-        """Return OUTCOME_RUNS for each action.
-
-        `contradicted` are the messages for which two actions would make different records.
-        """
+        """Return OUTCOME_RUNS for each action. `contradicted`: two actions would make different records of these
+        messages."""
         runs, numbers = list[Runs](), list[np.ndarray]()
         for effect in effects:
             named, refused = effect.pieces.coded(effect.pieces.code), None
             if len(contradicted):
                 pieces = effect.change.parted(contradicted)[0].cut(named.first, named.last)
                 named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
-            # Look outcomes up by number, in one step for all runs.
             number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in effect.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
-                # A message without a record was never received, or upkeep dropped its segment.
                 exists = self._listings.newest().segments()
                 dropped = np.array([name not in exists for name in lanes.segments])[named.segment]
                 gone = Outcome.SETTLED if effect.action.whole_claim else Outcome.ALREADY_DELETED
@@ -135,7 +121,6 @@ class Applier:
                 number[refused] = OUTCOMES.index(Outcome.CONTRADICTED)
             runs.append(named)
             numbers.append(number)
-        # Make one table for all calls, which is faster.
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
         table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
@@ -144,10 +129,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The result of calls that are decided together. Each call has an answer, and its part of the replacement.
-
-    `meets`: two of the calls may name one message.
-    """
+    """The result of calls that are decided together. `meets`: two of the calls may name one message."""
 
     replacement: Runs
     events: Events
@@ -157,9 +139,7 @@ class _Decided:
 
 
 def _effects(tables: Tables, loaded: Loaded, asked: Sequence[_ActionsCall]) -> list[_ActionEffect]:
-    """Return the effects of all actions of the calls, in the order of the calls."""
     lanes, actions = loaded.lanes, [(one, action) for one in asked for action in one.actions]
-    # Look up the records of all actions in one step, which is faster.
     pieces = lanes.cut(pa.concat_tables([action.runs for _, action in actions]).combine_chunks())
     lanes.records.read(distinct_codes(pieces.code))
     ends = accumulate((action.runs.num_rows for _, action in actions), initial=0)
@@ -171,8 +151,7 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     codes = distinct_codes(pieces.code)
     earlier_reasons = _earlier_reasons(tables, loaded, action, codes)
-    # Give each reason a mark of its own (see `visibility.change`). A mark changes the deadline by milliseconds, and the
-    # views find a reason by the deadline.
+    # Each reason has its own mark, which changes the deadline by milliseconds: the views find a reason by the deadline.
     marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(earlier_reasons.values()))}
     reason_of = dict[int, str]()
     for code in codes:
@@ -187,9 +166,9 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
 
 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
-    """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
+    """Return the earlier reasons, by code, of parked or postponed messages that the action releases without one.
 
-    If such a message goes to the dead-letter queue next, its earlier reason is the only one on record.
+    If such a message goes to the dead-letter queue next, no other reason is on record.
     """
     if action.event != "released" or action.reason is not None:
         return {}
@@ -211,7 +190,6 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
 
 
 def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
-    """Yield the runs that an action changed (`done`), by the reason that the table `receipts` gets for them."""
     for reason in dict.fromkeys(effect.reason_of.values()):
         codes = [code for code, one in effect.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
@@ -224,12 +202,11 @@ def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
 
 
 def _together(changes: Sequence[Runs]) -> Runs:
-    """Return the changes of one call, sorted by place on the axis."""
     return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
 
 
 def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
-    """Return whether two calls may name one message. The answer is also True if one call names a message twice."""
+    """Return whether two calls may name one message. Also True if one call names a message twice."""
     places = Runs.concatenated([effect.pieces.coded(0) for call_effects in effects for effect in call_effects])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
@@ -237,13 +214,12 @@ def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
 
 
 def _with_new_codes(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
-    """Return the pieces whose code changes, with their new codes."""
     changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
     return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
 
 
 def _looked_up(codes: np.ndarray, value_of_code: Mapping[int, int]) -> np.ndarray:
-    """Return the value of each code in `value_of_code` (0: `value_of_code` lacks the code)."""
+    """Return the value of each code, or else 0."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
     for code, value in value_of_code.items():
         if code - ABSENT < len(table):

@@ -1,19 +1,16 @@
 """The instant by which upkeep may judge that messages are old.
 
-A clock that is days ahead makes every message look old, and messages that upkeep has dropped are gone. Upkeep therefore
-drops messages for their age only after two looks at the clock. The looks are at least `mark_seconds` apart (a setting;
-0: one look is enough). The wall clock and, where it can be compared, the passing time must show that this time is over:
+A clock that is days ahead makes every message look old, and dropped messages are gone. Upkeep therefore drops messages
+for their age only after two looks at the clock, at least `mark_seconds` apart (a setting; 0: one look is enough):
 
 - A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
-- Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. The mark holds the
-  instant, and how long the machine had been running. Before the time is over, a round keeps the mark and drops nothing
-  for its age. A missing or refuted mark is made anew, and the round drops nothing for its age. A mark is refuted if it
-  is in the future, or if a commit since then has a much earlier instant. A mark is also refuted if the wall clock and
-  the passing time have drifted apart since then.
+- Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. Until
+  `mark_seconds` are over, a round drops nothing for its age. A missing or refuted mark is made anew. A future instant
+  refutes the mark. So does a later commit with a much earlier instant, or a drift between the wall clock and the
+  passing time.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
-- If the storage has a clock of its own (an object store, or Ledger.open's `storage_clock`), that clock replaces the
-  mark and the wait.
+- The storage's own clock (of an object store, or Ledger.open's `storage_clock`) replaces the mark and the wait.
 """
 
 from __future__ import annotations
@@ -34,41 +31,35 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.tidying import try_commit
 
 log = logging.getLogger("ledger.upkeep")
-#: The property of the table `tasks` that holds the mark.
 MARK = "ledger.marked"
-#: The tables that verbs commit to most, and how many of their newest commits serve as evidence of the time.
+#: The tables whose newest commits are evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
-#: How far ahead a clock that is not confirmed may be for JudgedAges.is_near, in seconds.
+#: The seconds that an unconfirmed clock may be ahead: far less than the 7 days for which a new ledger keeps files.
 NEAR = 86_400
 
 
 class JudgedAges(NamedTuple):
     """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
 
-    If the clock is not confirmed, upkeep takes the instant `at` for the time of a queue's lanes.
+    If the clock was not confirmed, `at` also replaces it for the time of a queue's lanes.
     """
 
     at: int | None
     is_confirmed: bool
 
     def is_near(self, now: int) -> bool:
-        """Return whether upkeep may do work that uses the machine's clock, such as the engines' vacuum.
-
-        True for a confirmed clock, and for a clock whose reading `now` is at most NEAR ahead of `at`. NEAR is far less
-        than the 7 days for which a new ledger keeps files.
-        """
+        """Return whether upkeep may do work by the machine's clock, such as the engines' vacuum."""
         return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
-#: The result of a round that may drop nothing for its age.
 UNCONFIRMED = JudgedAges(None, is_confirmed=False)
 
 
 class _Mark(NamedTuple):
-    """A look at the clock: the instant `at`, the milliseconds `passed` since the machine's start `boot`, and the
-    versions of WITNESSES."""
+    """A look at the clock: the instant, the milliseconds `passed` since the machine's start `boot`, and the versions of
+    WITNESSES."""
 
     at: int
     passed: int
@@ -77,8 +68,6 @@ class _Mark(NamedTuple):
 
 
 class Ages:
-    """Tells upkeep the instant by which it may judge ages. `storage` is the storage's own clock (None: it has none)."""
-
     def __init__(
         self,
         engine: Engine,
@@ -91,8 +80,7 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> JudgedAges:
-        """Return the instant by which this round may judge ages. If the round may judge none, make sure that there is a
-        mark.
+        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
@@ -103,7 +91,7 @@ class Ages:
         mark, skew = self._read_mark(), round(self._skew * MILLISECONDS)
         if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
-                # A clock that was ahead made this mark: the mark must not confirm that clock later.
+                # This mark must not confirm the clock ahead that made it.
                 self._mark(now)
             return JudgedAges(now, is_confirmed=True)
         if mark is None:
@@ -127,14 +115,12 @@ class Ages:
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round will have no more evidence than this round. Make the mark by which the next round may drop
-        # messages.
+        # The next round has no more evidence than this one: it needs a newer mark.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
-        """Return whether the storage's clock confirms a step of the clock to `now`. Without such a clock, return
-        whether commits of other owners do."""
+        """Return whether the storage's clock, or else commits of other owners, confirm a step of the clock to `now`."""
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner
@@ -143,7 +129,6 @@ class Ages:
         return instants.explains(others, now, expected, self._skew)
 
     def _newest(self, table: str, since: int = -1) -> list[Any]:
-        """Return the newest commits to a table with a version above `since`, at most MOST_COMMITS."""
         return self._engine.history(table, max(since, self._engine.version(table) - MOST_COMMITS))
 
     def _passed(self) -> int:

@@ -1,23 +1,16 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
-A lane's time is the instant of its last commit, and no verb sets it back. After a commit by a clock that is ahead by
-more than maximum_clock_skew, verbs by right clocks raise ClocksDisagree for a while. A repair makes one commit to
-`visibility` for each queue that has wrong times. The commit sets the time of each lane that is ahead to now (in a FIFO
-queue perhaps a little later, see `_Order`). Every event that such a lane records in the future becomes an event of now.
-A hold that began in the future begins now, and lasts as long as it would have. A deadline too far away for any hold
-moves back by as much as the lane's time does (see `instants.put_back`). Message rows never change: a message that the
-wrong clock sent keeps its instant, and becomes visible when that instant has come.
+A lane's time is the instant of its last commit, and no verb sets it back. While a lane is ahead by more than
+maximum_clock_skew, verbs by right clocks raise ClocksDisagree. One commit to `visibility` for each queue sets such
+times to about now, and moves events and holds out of the future (see `instants.put_back`). Message rows never change: a
+message that the wrong clock sent becomes visible at its instant. Further commits put right the queue itself and its
+message move tasks.
 
-The wrong clock may also have changed the queue itself, or its message move tasks: further commits put these right. If a
-user sets a longer MessageRetentionPeriod, the queue records which messages had expired until then. By a clock that is
-ahead, the queue records too many messages as expired. The repair then records anew which messages have expired
-(`QueueRecord.put_back`).
-
-No send to a FIFO queue may have an earlier instant than the send before it. The last send may therefore be too far
-ahead for right clocks. Then the commit to `visibility` also records an arrival for the messages that were sent ahead:
-about now (see `_Order`). Another commit, to `messages`, notes that the instants of all earlier sends do not count
-(`state.send_history`). That commit counts as a send, so a send at the same time and the repair conflict. As a result,
-each message precedes the next one, by number and by arrival.
+No send to a FIFO queue may be earlier than the send before it, so a last send far ahead blocks right clocks. Then the
+commit to `visibility` also records a new arrival for the messages that were sent ahead (see `_Order`). Another commit,
+to `messages`, notes that the instants of all earlier sends do not count (`state.send_history`). This commit counts as a
+send, so it conflicts with a send at the same time. Each message therefore still precedes the next one, by number and by
+arrival.
 """
 
 from __future__ import annotations
@@ -51,17 +44,13 @@ from ledger.store.protocol import RUNS, QueueRecord
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """The changes that a repair makes in a queue. "Ahead" means: by more than the setting maximum_clock_skew.
+    """The changes that a repair makes in a queue. "Ahead" means: by more than maximum_clock_skew.
 
     Attributes:
-        queue: The queue's name.
-        ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue itself, or a
-            task.
+        ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue, or a task.
         lanes: How many lanes were ahead.
-        messages: The number of messages in these lanes whose records change. A new arrival alone (see `_Order`) does
-            not count.
-        sent_ahead: The number of messages that a clock ahead sent (files that have such messages count whole). These
-            messages become visible when their time has come.
+        messages: The number of messages in these lanes whose records change, not only by a new arrival.
+        sent_ahead: The number of messages in files with messages that a clock ahead sent.
         refused_sends: Whether sends to this FIFO queue were refused because of these messages.
         changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
@@ -77,20 +66,19 @@ class ClockRepair:
     tasks: int = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to put right. A queue that has only messages sent ahead stays as it is."""
+        """Return whether there is anything to put right. Messages sent ahead alone need no repair."""
         return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Return what a repair would find in each queue that has wrong times or messages sent ahead. Changes nothing."""
+    """Return what a repair would find in each queue that has wrong times or messages sent ahead."""
     return [one for one in (_repair(store, queue, clock, dry_run=True) for queue in store.queues()) if one is not None]
 
 
 def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
-    """Put the times of all queues right, by `clock`, and return what was found, as `find_wrong_times` does.
+    """Put the times of all queues right, and return what `find_wrong_times` would have returned.
 
-    Queues that are ahead by at most maximum_clock_skew stay as they are. Raises ContentionOutlastedRetries,
-    StorageFailed.
+    Raises ContentionOutlastedRetries, StorageFailed.
     """
     return [one for one in (_repair(store, queue, clock, dry_run=False) for queue in store.queues()) if one is not None]
 
@@ -106,7 +94,6 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Another process may store the task first.
         store.put_task(move_task.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
@@ -143,7 +130,6 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
 
 
 def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
-    """Return the instant that no send to a FIFO queue may precede."""
     skew = store.settings.maximum_clock_skew
     return last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
 
@@ -153,8 +139,7 @@ def _set_times(
 ) -> tuple[ClockRepair | None, int]:
     """Put a queue's time right in one commit to `visibility`. Return the change, and the new time of its lanes.
 
-    The new time is now, or in a FIFO queue the latest of the new arrivals (see `_Order`). `refusing_send` is the
-    instant of the last message sent to a FIFO queue, if sends are refused because of that instant, else 0.
+    `refusing_send` is the instant of the last message if FIFO sends are refused because of it, else 0.
     """
     skew = store.settings.skew
 
@@ -177,7 +162,7 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Count up lanes without other changes, too: this sets their times.
+            # Counting up lanes without other changes sets their times.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
@@ -193,19 +178,17 @@ def _set_times(
 
 
 class _Order(NamedTuple):
-    """New arrivals for messages that arrived at a FIFO queue in the future.
+    """New arrivals for messages that arrived at a FIFO queue in the future: about now, and in the same order.
 
-    The new arrivals are now, or a little later: none is before an earlier arrival, and their order stays the same.
-    Messages of one arrival are in the order of their send instants. If the instants have another order than the
-    numbers, the arrivals of these messages are a millisecond apart. Messages that were moved to the queue between two
-    sends get an arrival between those of the sends. If the arrivals would spread too far, some share an instant (see
-    the bound in `of`).
+    Messages of one arrival are in the order of their send instants. Where the sequence numbers have another order, the
+    arrivals are a millisecond apart. Messages that were moved to the queue between two sends arrive between these
+    sends.
 
     Attributes:
-        sent: The messages that were sent ahead, in the order of their numbers, each with its arrival (`arrived_at`,
-            milliseconds).
-        moved: By the future instant of a move to this queue, the new arrival of the messages that it moved.
-        last: The latest of all new arrivals. If there are none: now, or the latest earlier arrival if that is later.
+        sent: The messages that were sent ahead, in the order of their numbers, each with its `arrived_at` in
+            milliseconds.
+        moved: By the future instant of a move to this queue, the new arrival of its messages.
+        last: The latest new arrival. If there are none: now, or the latest earlier arrival if that is later.
     """
 
     sent: pa.Table
@@ -223,8 +206,7 @@ class _Order(NamedTuple):
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
-        # Bound the spread of the arrivals, however many there are: otherwise a right clock could seem to be behind.
-        # Some arrivals may then share an instant.
+        # Without a bound on the spread, a right clock could seem to be behind.
         longest_spread = store.settings.skew // 2
         if last > longest_spread:
             places, between, last = places * longest_spread // last, between * longest_spread // last, longest_spread
@@ -234,9 +216,9 @@ class _Order(NamedTuple):
 
 
 def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of sends and of moves in one common order, smaller first.
+    """Return the places of sends and of moves in one common order.
 
-    `sent` holds the send instants in the order of the messages' numbers. `moved` holds the instants of moves, sorted. A
+    `sent` holds the send instants in the order of the messages' numbers, and `moved` the sorted instants of moves. A
     move comes after all messages that were sent by its instant.
     """
     if not len(sent):
@@ -248,9 +230,9 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
-    """Return the messages of a FIFO queue that were sent ahead, as runs with the codes of their new records.
+    """Return the messages that were sent ahead, as runs with the codes of their new records.
 
-    A new record has the message's new arrival. A message whose record has an arrival no later than `latest` keeps it.
+    A message whose record has an arrival no later than `latest` keeps that arrival.
     """
 
     def right_code(at: int, record: Record) -> int:
@@ -267,7 +249,6 @@ def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
-    """Return the recorded runs whose records change, with their new codes, in the lanes whose `times` are ahead."""
     parts = [Runs.empty()]
     lane_of = lanes.lanes(lanes.runs)
     for lane, latest in times.items():
@@ -285,7 +266,6 @@ def _right_code(
 
 
 def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
-    """Return the number of messages in those files of a queue whose last message was sent after an instant."""
     files = store.engine.files()[1]
     files_ahead = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
     return pc.sum(files_ahead["messages"]).as_py() or 0

@@ -1,7 +1,6 @@
-"""The newest commits as a measure of the load: paths, conflicts, beats.
+"""The newest commits, of all processes, as a measure of the load: paths, conflicts, beats.
 
-A beat is a commit that shows that the holder of a claim is alive. A process keeps the facts about the newest
-COMMITS_DUE commits of `messages` and of `visibility`. The values come from the commits of all processes.
+A beat is a commit that shows that the holder of a claim is alive.
 """
 
 from __future__ import annotations
@@ -20,13 +19,9 @@ from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.commit_metadata import losses_in, verb_of
 from ledger.store.delta.engine import Tables
 
-#: The tables that verbs commit to most.
 WATCHED = ("messages", "visibility")
-#: The number of commits that are kept of each table.
 MOST_COMMITS = COMMITS_DUE
-#: The period of the rates: the last hour, in seconds.
 RATE_SECONDS = 3_600
-#: The events of a beat.
 BEATS = ("granted", "granted again", "extended")
 
 
@@ -38,10 +33,8 @@ class RecentCommits:
 
     Attributes:
         commits: The number of these commits, without those that name no verb.
-        conflicts: How often these commits lost to other writers before they landed, by their own metadata.
-        seconds: The length of the period.
-        merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`, whatever
-            their age.
+        conflicts: How often these commits lost to other writers before they landed.
+        merges: By path ("direct", "statement"), the number of commits among the newest 2,000 of `visibility`.
     """
 
     commits: int
@@ -51,13 +44,12 @@ class RecentCommits:
 
     @property
     def conflicts_a_minute(self) -> float:
-        """The conflicts per minute."""
         return self.conflicts * 60 / self.seconds
 
 
 class _SeenCommit(NamedTuple):
-    """The facts about a commit that are kept. `verb` is empty for a commit that made a table, or that another program
-    made."""
+    """The kept facts about a commit. `verb` is empty for other programs' commits, and for the one that made the
+    table."""
 
     verb: str
     at: int
@@ -76,8 +68,7 @@ class CommitWatch:
         self._forget(tables.generation())
 
     def follow(self) -> None:
-        """Read the commits that were made since the last call. The first call reads the newest MOST_COMMITS of each
-        table.
+        """Read the commits since the last call, at first the newest MOST_COMMITS of each table.
 
         Raises StorageFailed and LedgerDamaged.
         """
@@ -93,7 +84,7 @@ class CommitWatch:
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
-        """Return the values of the last hour before `now` (milliseconds), as of the last call of `follow`."""
+        """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
             since = max([now - RATE_SECONDS * MILLISECONDS, *full])
@@ -104,7 +95,7 @@ class CommitWatch:
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
     def last_beat(self, receipt_id: str) -> int | None:
-        """Return the instant at which a claim was last granted or extended (None: no kept commit did so)."""
+        """Return when a kept commit last granted or extended a claim."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
 

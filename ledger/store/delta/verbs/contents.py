@@ -21,15 +21,13 @@ from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.protocol import Contents, Grant, QueueRecord, StoredMessage
 
-#: The first part has FIRST_PART_MESSAGES. The part before it sizes a later part to bodies of about PART_CHARACTERS. A
-#: later part has at most GROWTH times as many messages as the part before it, and at most PART_MESSAGES.
+#: The first part's messages, the characters that each part aims at, the growth from part to part, the most messages.
 FIRST_PART_MESSAGES, PART_CHARACTERS, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
 
 class MessagesInOrder(NamedTuple):
-    """Messages in the order of a copy: the place of each on the axis (see `run_algebra`), and the code of its
-    record."""
+    """Messages in the order of a copy: places on the axis (see `run_algebra`), and codes of records."""
 
     place: np.ndarray
     code: np.ndarray
@@ -37,18 +35,13 @@ class MessagesInOrder(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueContents:
-    """Reads the contents of a queue."""
-
     opened: OpenTables
     reader: Reader
 
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return the queue's contents (see Store.contents).
-
-        The call reads four columns of all messages that exist. The messages are read later, part by part.
-        """
+        """Return the queue's contents (see Store.contents). The messages are read later, part by part."""
         loaded = self.opened.load(queue, clock)
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
@@ -60,15 +53,14 @@ class QueueContents:
     def _in_order(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
-        """Return the messages that the copy asks for, and the instant at which the last of them arrived (0: no
-        messages)."""
+        """Return the messages that the copy asks for, and the last arrival's instant (0: none)."""
         columns = [np.concatenate(column) for column in zip(*self._rows(lanes, alive))]
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
             return MessagesInOrder(nothing, nothing), 0
         place, sent_at, sequence = columns
         code = alive.code[alive.find(place)]
-        # The column has -1 for a message without a recorded arrival.
+        # -1: no arrival is recorded.
         moved_in = lanes.records.numbers("enqueued_at")[code - ABSENT]
         arrived = np.where(moved_in >= 0, moved_in, sent_at)
         halves = np.array([segment_numbers(name) for name in lanes.segments], dtype=np.int64)[place >> SEGMENT_SHIFT]
@@ -83,11 +75,10 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the places, the send instants and the sequence numbers (0: none) of the messages in `alive` that have
-        rows, by queue."""
+        """Yield the places, send instants and sequence numbers (0: none) of messages that have rows, by queue."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
-            # For very many segments, read all segments of the queue, which is faster.
+            # For very many segments, reading all of the queue is faster.
             segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])
@@ -110,7 +101,6 @@ class QueueContents:
 
 
 def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
-    """Return which positions come after `after`. `keys` has one array for each number of a position."""
     behind, equal = np.zeros(len(keys[0]), dtype=bool), np.ones(len(keys[0]), dtype=bool)
     for key, number in zip(keys, after):
         behind |= equal & (key > number)
@@ -119,6 +109,5 @@ def _is_behind(keys: Sequence[np.ndarray], after: Position) -> np.ndarray:
 
 
 def _grant_of(lanes: Lanes, part: MessagesInOrder) -> Grant:
-    """Return a grant through which the messages can be read, with the record of each message."""
     rows = GrantRows(lanes)
     return Grant("", 0, 0, 0, rows.of(rows.add(Runs(part.place, part.place, part.code).in_order())))

@@ -1,7 +1,4 @@
-"""Commits of the parts of a copy to its target queue.
-
-A part is one append to `messages`. See `rules.copies`.
-"""
+"""Commits of the parts of a copy to its target queue: each part is one append to `messages` (see `rules.copies`)."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ from ledger.store.protocol import CopiedMessage, QueueRecord
 
 
 class Copies:
-    """Appends parts of copies to queues of one store, and reads how far a copy is."""
-
     def __init__(self, opened: OpenTables, engine: Engine, queues: Queues) -> None:
         self._opened, self._engine, self._queues = opened, engine, queues
         self._transactions, self._settings, self._quotas = opened.transactions, opened.settings, Quotas(opened)
@@ -38,8 +33,7 @@ class Copies:
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
         """Return the progress of a copy (see Store.copy_progress).
 
-        The number of parts is read first. If another process commits a part before the marks are read, the returned
-        number is too small, and `add` refuses the next part.
+        The number of parts is read first: if another process then commits a part, `add` refuses the next part.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -51,8 +45,7 @@ class Copies:
                 break
             marks.append(mark)
         messages = self._version(copies.messages_application(key)) or 0
-        # Another process may have committed the parts. The caller goes on behind them, so they must survive a power
-        # cut.
+        # The caller goes on behind these parts: they must survive a power cut.
         self._opened.tables.make_durable("messages", self._opened.tables.version("messages"))
         return CopyProgress(parts, messages, tuple(marks))
 
@@ -63,9 +56,8 @@ class Copies:
     ) -> bool:
         """Append a part. Return False if this part is not the next one of the copy (see Store.add_copies).
 
-        On a FIFO queue a part takes the next number of the queue's sends. If another send commits this number first,
-        the part is decided again with a later number. Raises ClocksDisagree, OverLimit, QueueDoesNotExist,
-        StorageFailed and ContentionOutlastedRetries.
+        On a FIFO queue a part takes the next number of the queue's sends, and is decided again if another send is
+        first. Raises ClocksDisagree, OverLimit, QueueDoesNotExist, StorageFailed and ContentionOutlastedRetries.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
@@ -108,17 +100,15 @@ class Copies:
 def _rows(
     queue: QueueRecord, messages: Sequence[CopiedMessage], progress: CopyProgress, key: str, now: int
 ) -> pa.Table:
-    """Return the rows of a part for a standard queue: all in one new segment, in one lane."""
     segment = ids.segment(ids.new_send_key(), 0)
     lane = (progress.parts + int(key[:8], 16)) % int(queue.attributes["Lanes"])
     return copied_rows(queue, lane, segment, messages, now)
 
 
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
-    """Return the rows of a part for a FIFO queue. Sequence numbers grow in the order of the part's messages.
+    """Return the rows of a part for a FIFO queue, with sequence numbers in the order of the messages.
 
-    Each message goes to the lane of its group, and the messages of one lane are in one new segment. `send` is the
-    number of the part among the queue's sends.
+    `send` is the part's number among the queue's sends.
     """
     key, by_lane = ids.new_send_key(), dict[int, list[int]]()
     for ordinal, message in enumerate(messages):

@@ -1,7 +1,4 @@
-"""The queues that the messages of a verb may move to.
-
-Their lanes are loaded together with the lanes of the verb's own queue.
-"""
+"""The queues that the messages of a verb may move to."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ from ledger.store.protocol import QueueRecord
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """Return a list with the queue that the redrive policy names, or an empty list.
-
-    The list is empty if there is no policy, or no queue of that name, or if that queue cannot take these dead letters.
-    """
+    """Return the queue that the redrive policy names, if it can take these dead letters, else nothing."""
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
     return [record for record in named if redrive.broken_bound(queue, record) is None]
@@ -32,10 +26,9 @@ def load_with_destinations(
     clock: Clock,
     others: Callable[[], Sequence[QueueRecord]],
 ) -> Loaded:
-    """Load the lanes of a queue and of those queues that its messages may move to (`Loaded.targets`).
+    """Load the lanes of a queue and of the `others` that its messages may move to (`Loaded.targets`).
 
-    `others` looks up the queues that messages may move to. If one of these queues was deleted before the
-    lanes were read, `others` is called again. Raises QueueDoesNotExist if the queue itself is gone.
+    `others` is called again if one of them was deleted before the lanes were read. Raises QueueDoesNotExist.
     """
     while True:
         targets = others()

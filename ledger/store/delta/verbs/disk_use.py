@@ -1,8 +1,4 @@
-"""The disk use of a ledger's tables, and the bytes that are written a day.
-
-Both figures follow from the sizes and times of the files. Hardly any file is written twice, so a file's time is when
-its bytes were written. Bytes that were removed meanwhile are not counted: they no longer take up disk.
-"""
+"""The disk use of a ledger's tables, and the bytes that are written a day, by the sizes and times of the files."""
 
 from __future__ import annotations
 
@@ -18,16 +14,11 @@ DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3_600.0
 
 @dataclass(frozen=True)
 class DiskUse:
-    """The room that a ledger's tables take.
+    """The room that a ledger's tables take, including logs and past versions.
 
     Attributes:
-        files: The number of all files of the tables, including logs and past versions.
-        bytes: The size of these files.
-        log_files: The number of files of the logs alone.
-        log_bytes: The size of these files.
         written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
-        measured_seconds: The length of that period: a day. If the oldest file is younger, the period is that file's
-            age, but at least an hour.
+        measured_seconds: A day, or the oldest file's age if that is less, but at least an hour.
         free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
 
@@ -41,13 +32,11 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """The days until the disk is full if nothing is removed (None: nothing was written, or the tables are on an
-        object store)."""
+        """The days until the disk is full if nothing is removed (None: nothing was written, or `free` is not known)."""
         return None if self.free is None or not self.written_a_day else self.free / self.written_a_day
 
 
 def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> DiskUse:
-    """Return the disk use of files. `now` is in seconds since 1970."""
     count, total, logs, of_logs, lately, oldest = 0, 0, 0, 0, 0, now
     for path, size, at in files:
         count, total, oldest = count + 1, total + size, min(oldest, at)
@@ -59,10 +48,8 @@ def measure_files(files: Iterable[StoredFile], now: float, free: int | None) -> 
 
 
 def free_bytes(place: str) -> int | None:
-    """Return the bytes that this user may still write at the place of a table (None: the place is no local path).
-
-    Raises OSError.
-    """
+    """Return the bytes that this user may still write at the place of a table (None: not a local path). Raises
+    OSError."""
     location = recorded(place)
     if not location.is_local:
         return None

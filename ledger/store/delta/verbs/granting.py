@@ -1,7 +1,4 @@
-"""Answers of a receive to one request: a grant (the messages of one receipt), an error of this request alone, or None.
-
-None: there was no message for the request.
-"""
+"""The answers of a receive to one request: a grant, an error of this request alone, or None (no message)."""
 
 from __future__ import annotations
 
@@ -25,25 +22,20 @@ from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class RequestGrant:
-    """The outcome of one request of a receive.
-
-    `runs` are to be recorded, with the codes of their new records (see `Lanes`). `answer` returns the answer, from the
-    commit's version.
-    """
+    """The outcome of one request: the runs to record, and the answer by the commit's version."""
 
     runs: Runs
     answer: Callable[[int], Received]
 
 
 def refused(error: LedgerError) -> RequestGrant:
-    """Return an outcome that is an error and records nothing."""
     return RequestGrant(Runs.empty(), lambda version: error)
 
 
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment several messages may share one place. A verb on one of them would change the others, too.
+    In such a segment a verb on one message would change others with the same place, too.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -61,8 +53,7 @@ def grant(
 ) -> RequestGrant:
     """Return the outcome of a request that gets the messages `chosen` under a new receipt, in `order` (see Grant).
 
-    If there is no message to grant, the answer is `undecided`: the error that says why messages stay in doubt, or None.
-    `grants` collects the rows of all grants that are decided together.
+    Without a message, the answer is `undecided`: the error that says why messages stay in doubt, or None.
     """
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
 
@@ -79,10 +70,9 @@ def grant(
 def grant_of(
     lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
 ) -> Callable[[int], Grant | None]:
-    """Return a function that makes the grant of one receipt's runs from the commit's version.
+    """Return a function that makes the grant of one receipt's runs from the commit's version (None: no runs).
 
-    The grant's deadline is the last deadline of its messages. The returned function answers None if there are no runs.
-    `order`: see Grant. `grants` collects the rows of all grants that are decided together.
+    The grant's deadline is the last one of its messages.
     """
     rows = GrantRows(lanes) if grants is None else grants
     number = rows.add(runs)
@@ -98,10 +88,7 @@ def grant_of(
 
 
 class GrantRows:
-    """The rows (GRANTED_RUNS) of grants that are decided together, as slices of one table.
-
-    The table is made when the first rows are asked for.
-    """
+    """The rows (GRANTED_RUNS) of grants that are decided together, as slices of one table."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes, self._runs = lanes, list[Runs]()
@@ -113,7 +100,6 @@ class GrantRows:
         return len(self._runs) - 1
 
     def of(self, number: int) -> pa.Table:
-        """Return the rows of a grant."""
         if self._table is None:
             self._table = self._rows()
         before = sum(map(len, self._runs[:number]))
@@ -134,10 +120,7 @@ class GrantRows:
 
 
 def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """Return the codes without repetition, and the number of each run's code among them.
-
-    If there are few runs, return all codes and None: the first run has the first code, and so on.
-    """
+    """Return codes, and the number of each run's code among them (None: each run has its own)."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)
@@ -145,9 +128,5 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
 
 
 def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
-    """Return a column with a value for each run: the value with the run's number in `which`.
-
-    Without `which`, each run has its own value.
-    """
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

@@ -45,20 +45,16 @@ class TableHealth:
         bytes: The size of its data files.
         log_files: The number of files in its log.
         since_checkpoint: The number of commits after the last checkpoint.
-        orphans: The number of files that no version within the retention needs. The next upkeep with a vacuum removes
-            them.
+        orphans: The number of files that no kept version needs. The next upkeep with a vacuum removes them.
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
-        unreadable_checkpoints: The paths of checkpoints that cannot be read. If log entries or other checkpoints hold
-            the same facts, `ledger repair` moves them out.
-        by_statement: Why verbs of a process with these settings commit rows by statements of the engine, in words
-            (empty: they commit directly).
-        altered: What somebody changed in the table, and what undoes it, in the words of TableAltered (empty: nothing).
-        refused: Why a process with these settings can no longer change the table, in the words of TableAltered. Calls
-            that need it fail (empty: the engine changes it).
-        refused_fix: What to do about `refused`, in the words of TableAltered (empty: nothing).
-        takes_appends: Whether verbs go on although the table is `refused`, because they only append to it. Then only
-            upkeep fails, when it has rows to remove.
-        format: The format of its layout, see `model.formats` (empty: the table does not record it).
+        unreadable_checkpoints: The paths of checkpoints that cannot be read. `ledger repair` moves them out if other
+            files hold the same facts.
+        by_statement: Why verbs with these settings commit rows by statements of the engine (empty: directly).
+        altered: What somebody changed in the table, and what undoes it (empty: nothing).
+        refused: Why calls that change the table fail with these settings (empty: they do not).
+        refused_fix: What to do about `refused`.
+        takes_appends: Whether only upkeep fails on the `refused` table, because verbs only append to it.
+        format: The format of its layout, see `model.formats` (empty: not recorded).
     """
 
     version: int
@@ -84,20 +80,18 @@ class Health:
     Attributes:
         queues: How many queues it has.
         tables: Its tables, by name.
-        oldest_without_upkeep: The age in seconds of the oldest commit to `visibility` that still needs upkeep (None:
-            there is none). Such a commit is a verb's, no round went over it, and `receipts` does not have its events.
-        log_retention: How many seconds the commits of `visibility` are kept. If a commit is not copied into `receipts`
-            within that time, `receipts` gets a gap.
+        oldest_without_upkeep: The age in seconds of a verb's oldest commit to `visibility` that no round went over and
+            whose events `receipts` lacks (None: there is none).
+        log_retention: How many seconds the commits of `visibility` are kept. `receipts` loses the events of commits
+            that are not copied within that time.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.paths`).
-        vitals: The values that grow with the load, and signs that something hangs (None: somebody altered a table so
-            that they cannot be measured).
-        clocks: The text of the error ClocksDisagree that verbs raise for this machine's clock, by queue.
+        vitals: Signs of load, and that something hangs (None: an altered table prevents the measurement).
+        clocks: By queue, the text of the error ClocksDisagree that verbs raise for this machine's clock.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
-        upkeep_overdue: Why a round should have run long ago, in words, see `rules.upkeep` (empty: upkeep is not
-            overdue).
-        lost_dead_letter_queues: The dead-letter queues that RedrivePolicies name and that do not exist, by the name of
-            the queue with the policy. Such a queue's messages are received without end.
+        upkeep_overdue: Why a round should have run long ago, see `rules.upkeep` (empty: not overdue).
+        lost_dead_letter_queues: By queue, the dead-letter queue that its RedrivePolicy names and that does not exist.
+            Such a queue's messages are received without end.
     """
 
     queues: int
@@ -115,8 +109,8 @@ class Health:
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     """Return the health of a ledger that delta-rs can read, from its logs, a list of its files, and its records.
 
-    With `deep`, also read each data file and each checkpoint. Writes nothing. Raises StorageFailed, and LedgerDamaged
-    for a log that cannot be read or has a damaged entry.
+    With `deep`, also read each data file and each checkpoint. Raises StorageFailed, and LedgerDamaged for a damaged
+    log.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
@@ -125,7 +119,6 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         if why_statement is not None:
             reason, text = why_statement
             tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
-        # Nothing removes rows of `receipts`, and only upkeep removes rows of `messages`.
         refused = engine.refusal(name, appends=name == "receipts")
         if refused is not None:
             takes_appends = name in APPENDED and engine.refusal(name, appends=True) is None
@@ -161,11 +154,6 @@ def _lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
 
 
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
-    """Return the age, in seconds, of the first commit of a verb to `visibility` that upkeep has not gone over and
-    `receipts` does not have.
-
-    `Ledger.fill_receipts` may have copied commits without upkeep.
-    """
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
     since = max(filled, look.gone_over())
@@ -184,8 +172,7 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return the errors ClocksDisagree that verbs raise, by queue. A queue has one if its last commit, its note of what
-    has expired, or (FIFO) its last send is too far ahead."""
+    """Return by queue the errors ClocksDisagree that verbs raise."""
     problems = {}
     for queue in queues:
         try:
@@ -197,7 +184,6 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
-            # The alteration is a finding of its own.
             return {}
     return problems
 

@@ -18,21 +18,17 @@ EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int6
 
 
 class Tasks:
-    """The tasks of a ledger."""
-
     def __init__(self, tables: Tables, transactions: Transactions) -> None:
         self._tables, self._transactions = tables, transactions
 
     def all(self) -> list[MoveTask]:
-        """Return all tasks."""
         return _tasks(self._tables.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
         """Store a task (see Store.put_task).
 
-        If another commit to the table comes first, this call decides again. If Spark's MERGE makes the commit, only a
-        commit to the same row counts. That is enough: two tasks that start at once have the same id
-        (`move_task.new_task`).
+        With Spark's MERGE, only a commit to the same row makes this call decide again. That is enough: two tasks that
+        start at once have the same id (`move_task.new_task`).
         """
 
         def decide(losses: int) -> Plan[bool]:

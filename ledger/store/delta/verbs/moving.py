@@ -1,7 +1,4 @@
-"""Moves between queues: dead letters and redrives, without copying a body.
-
-A rejection moves messages to the dead-letter queue at once, however few times they were received.
-"""
+"""Moves between queues: dead letters and redrives, without copying a body."""
 
 from __future__ import annotations
 
@@ -36,21 +33,18 @@ from ledger.store.protocol import Action, QueueRecord
 
 
 class Rejecter:
-    """The call `Store.reject`. One commit releases messages, with their reasons, and moves them to the dead-letter
-    queue.
+    """One commit that releases messages and moves them to the dead-letter queue, at any receive count.
 
-    The messages get the same records as after a release and a later receive that moves them to that queue.
+    The messages get the same records as after a release and a later receive that moves them.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues, shared: SharedVerbs) -> None:
         self._opened, self._queues, self._shared = opened, queues, shared
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
-        """See Store.reject."""
-
         def decide(loaded: Loaded, losses: int) -> Decision[int | None]:
             events = Events()
-            # Leave out the queue itself: it may be its own dead-letter queue.
+            # The queue may be its own dead-letter queue.
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
@@ -71,10 +65,7 @@ class Rejecter:
 
     @staticmethod
     def _given_back(loaded: Loaded, action: Action, events: Events) -> Runs:
-        """Return those messages of an action that its receipt holds, with the records that they have after a release.
-
-        Note the release in `events`.
-        """
+        """Return the messages of an action that its receipt holds, as after a release, and note the release."""
         lanes = loaded.lanes
         pieces = lanes.cut(action.runs)
 
@@ -90,7 +81,7 @@ class Rejecter:
 
 @dataclass(frozen=True)
 class Move:
-    """The two sides of a move: new records for the lanes of the old queue, and for those of the new queue."""
+    """The two sides of a move: new records in the old queue, and in the new one."""
 
     leaving: Runs
     arriving: Runs
@@ -104,21 +95,17 @@ def move(
     arrives: Callable[[Record], Record],
     events: Events,
 ) -> Move:
-    """Return the records of a move of `runs` to `target`, and note the move in `events`. Commits nothing.
+    """Return the records of a move of `runs` to `target`, and note the move in `events`.
 
-    `runs` have the codes of their records. `arrives` returns the record that a message has in `target`, from its record
-    here. The lanes of both queues are loaded. `target` may be the queue that the messages are in.
-
-    The lane in `target` follows from the lane that the segment was first sent to. A segment therefore has one lane in
-    each queue. Two moves of its messages to one queue change the same head row.
+    `arrives` makes the records in `target`. The lanes of both queues are loaded. The lane in `target` follows from the
+    lane that the segment was first sent to: two moves of its messages to one queue therefore change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
-    # Note the receipts that expired on these messages: after the move, no record of the queue shows that.
+    # After the move, no record of the queue shows that these receipts expired.
     events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
-        # A move within the queue leaves no row about the move, and the messages stay in their lane.
         kept_code = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
         return Move(runs.coded(kept_code), Runs.empty())
     target_lanes = loaded.others[target.id]
@@ -134,12 +121,6 @@ def move(
 
 
 class Redriver:
-    """The verb `redrive` of a store.
-
-    The verb moves visible messages back to the queues that they came from, or to a named queue, in one commit. One
-    redrive moves at most `maximum` messages (None: all), and only messages in `chosen` (None: any).
-    """
-
     def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
 
@@ -151,8 +132,6 @@ class Redriver:
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """See Store.redrive."""
-
         def decide(losses: int) -> Plan[int]:
             others = partial(self._destinations, source, target)
             loaded = load_with_destinations(self._opened, self._queues, source, clock, others)
@@ -196,16 +175,12 @@ class Redriver:
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
-    """Return the index, in `loaded.targets`, of the queue that a message goes to (-1: none of these queues)."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
 def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
-    """Return the parts of `runs` that are also in `chosen` (a table of `store.protocol.RUNS`).
-
-    Each part has the rank (`order`) of the run that it was cut from.
-    """
+    """Return the parts of `runs` that are also in `chosen` (RUNS), with their ranks."""
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
     pieces = chosen_runs.where(np.argsort(chosen_runs.first, kind="stable")).cut(runs.first, runs.last)

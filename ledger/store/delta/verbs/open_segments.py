@@ -1,9 +1,7 @@
 """The open segments of one writer, and the last ordinal of each.
 
-An append takes a segment out, and gives the segment back once the outcome of the append's commit is known. Two threads
-therefore never append to one segment at once. No append uses a segment again after an error or an interrupt of its
-append, or if another writer has extended the segment. Some tables' segments are never used again (see
-`Tables.extends_segments`).
+An append takes a segment out, and gives it back once its commit's outcome is known. Two threads therefore never append
+to one segment at once. A segment is not given back after an error, or if another writer has extended it.
 """
 
 from __future__ import annotations
@@ -16,16 +14,15 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.forks import renew_in_child
 from ledger.store.delta.engine import SegmentEnd
 
-#: A place is a queue and a lane. With more than this many places, places without open segments are forgotten (see
-#: `_let_go`).
+#: Up to so many places (queue and lane), those without open segments are kept.
 FEW_OPEN = 64
 
 
 class OpenSegment(NamedTuple):
     """A segment of a queue's lane.
 
-    `following` is the ordinal of its next message (the message's place in the segment). `opened_at` is when the segment
-    was opened (milliseconds). `appends` counts the appends since its files were joined.
+    `following` is the ordinal of its next message. `opened_at` is in milliseconds. `appends` counts the appends since
+    its files were joined.
     """
 
     queue: str
@@ -37,11 +34,9 @@ class OpenSegment(NamedTuple):
 
     @property
     def end(self) -> SegmentEnd:
-        """The segment's end, as its writer knows it."""
         return SegmentEnd(self.queue, self.lane, self.name, self.following - 1 if self.following else None)
 
     def extended(self, count: int) -> OpenSegment:
-        """Return the segment after an append of `count` messages."""
         return self._replace(following=self.following + count, appends=self.appends + 1)
 
 
@@ -49,14 +44,13 @@ class OpenSegments:
     """The segments that no append has taken out. Threads may share this object: it needs no lock."""
 
     def __init__(self, open_seconds: float) -> None:
-        """`open_seconds` is how long a segment may be appended to."""
         self._open_milliseconds = open_seconds * MILLISECONDS
         self._idle: dict[tuple[str, int], deque[OpenSegment]] = {}
         self._most = FEW_OPEN
         renew_in_child(self, OpenSegments._renew)
 
     def _renew(self) -> None:
-        """Start anew in a forked child: the parent goes on with its segments."""
+        """Start anew in a forked child, because its parent goes on with these segments."""
         self._idle = {}
 
     def __len__(self) -> int:
@@ -76,16 +70,12 @@ class OpenSegments:
         return OpenSegment(queue, lane, ids.segment(ids.new_send_key(), 0, is_open=True), 0, now)
 
     def give_back(self, segment: OpenSegment, now: int) -> None:
-        """Give back a segment that was taken, in its state after the commit, or before a commit that lost."""
+        """Give back a segment, in its state after the commit, or before a commit that lost."""
         self._idle.setdefault((segment.queue, segment.lane), deque()).append(segment)
         if len(self._idle) > self._most:
             self._let_go(now)
 
     def _let_go(self, now: int) -> None:
-        """Forget segments that are too old to append to.
-
-        The method runs again when there are more than FEW_OPEN places, and more than twice as many as it left.
-        """
         kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
         self._idle = {key: deque(idle) for key, idle in kept.items() if idle}
         self._most = max(FEW_OPEN, 2 * len(self._idle))

@@ -1,7 +1,4 @@
-"""Output tables: whether a claim's write is in the table, or fenced off.
-
-`written_or_fenced` asks the table and, if the write is not in, commits a fence. `committed` only asks.
-"""
+"""Output tables: whether a claim's write is in the table, or fenced off."""
 
 from __future__ import annotations
 
@@ -31,43 +28,36 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: The seconds that a caller that holds up others waits for a table while others write to it. If the wait was longer and
-#: in vain, these callers do not ask the table again for SILENT_FACTOR times the wait.
+#: The seconds that a caller that holds up others waits for a table. After a longer wait in vain, such callers skip the
+#: table for SILENT_FACTOR times the wait.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims write to. `by_spark` reaches tables through the user's session of Spark (None: there is none).
-
-    The tables are named by their place.
-    """
-
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
         self._puts_checked_at: dict[str, float] = {}
 
     def only_looking(self) -> OutputTables:
-        """Return the same tables, to be asked without a commit: a write that is not in counts as fenced off."""
+        """Return the same tables, to be asked without a commit. A write that is not in counts as fenced off."""
         looking = OutputTables(self._engine, self._by_spark, self._settings)
         looking._fences = False
         return looking
 
     def require_safe(self, table: str, why: str) -> None:
-        """Raise UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
+        """Raise UnsafeStorage for a place where Spark drivers could lose each other's commits."""
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
         """Return the object that publishes files at a place (None: Spark has to commit to the place).
 
-        Raises UnsafeStorage for a store that lets one commit overwrite another, and StorageFailed for a store that
-        cannot be reached.
+        Raises StorageFailed, and UnsafeStorage for a store that lets one commit overwrite another.
         """
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
         if scheme in S3 and time.monotonic() - self._puts_checked_at.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
-            # The output may be on another store than the ledger, so the ledger's own check does not cover that store.
             from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
@@ -75,12 +65,9 @@ class OutputTables:
         return publishing
 
     def table_id(self, table: str) -> str:
-        """Return the id of a table that is about to be written to. Raises OutputUnreadable."""
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:
-        """Return the version that the table's log has for a write (None: none), without a commit. Raises
-        OutputUnreadable."""
         return self._first(
             table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
         )
@@ -88,8 +75,8 @@ class OutputTables:
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
         """Return whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
-        Tables of `only_looking` commit no fence. Waits up to `patience` seconds (None: without a limit) for others that
-        are writing to the table. Raises OutputUnreadable if the answer cannot be known.
+        Waits up to `patience` seconds (None: without a limit) for other writers. Raises OutputUnreadable if the answer
+        cannot be known.
         """
         if not self._fences:
             return self.committed(table, write_id) == output_doubts.WRITTEN
@@ -104,7 +91,7 @@ class OutputTables:
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
 
-        If a table recently took longer than WAIT_SECONDS and gave no answer, do not ask it: raise its last error again.
+        If a table recently took longer than WAIT_SECONDS and gave no answer, its last error is raised again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()
@@ -120,8 +107,7 @@ class OutputTables:
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
-        """Return the answer of the first engine that can answer. If none can, raise the first engine's
-        OutputUnreadable."""
+        """Return the answer of the first engine that can answer. If none can, raise the first error."""
         engine, *others = self._engines(table)
         try:
             return ask(engine)
@@ -132,14 +118,14 @@ class OutputTables:
             raise
 
     def _engines(self, table: str) -> list[ForeignTables]:
-        """Return the engines that may commit to a table, the preferred one first. Raises OutputUnreadable."""
+        """Return the engines that may commit to a table, the preferred one first."""
         try:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:
             raise OutputUnreadable(table, str(error)) from error
         spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
-            # delta-rs does not support every feature of Spark's tables, so Spark is tried, too.
+            # delta-rs does not support every feature of Spark's tables.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
         if scheme in S3:
             return self._engines_on_s3(table, spark)
@@ -148,8 +134,6 @@ class OutputTables:
         return spark
 
     def _engines_on_s3(self, table: str, spark: list[ForeignTables]) -> list[ForeignTables]:
-        """Return the engines for S3: delta-rs, whose puts are conditional, if the ledger uses it, and Spark if the
-        setting single_driver is on."""
         safe = [] if self._engine.output_publishing(table) is None else [self._engine]
         engines = [*safe, *spark] if self._settings.single_driver else safe
         if not engines:
@@ -169,7 +153,7 @@ def _written_or_fenced(
     for _ in attempts:
         output_log = engine.output_log(table, application)
         if output_log.committed is not None:
-            # Make the rows (or the fence) durable before this process records what became of the messages.
+            # The rows (or the fence) must be durable before anything is recorded about the messages.
             keep(output_log.version)
             return output_log.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, output_log.table_id):
@@ -178,7 +162,7 @@ def _written_or_fenced(
                 table, "another table lies there than the one that the write was begun for", gone=True
             )
         if before is not None and before[0] == output_log.version:
-            # Nobody else has committed since the last try, so that try did not lose a race.
+            # Nobody else has committed since the last try, so that try lost no race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
             with table_lock(table).exclusive(until):

@@ -1,7 +1,7 @@
 """Writes of claims to output tables. The output table decides whether a write is in.
 
-A write is begun in the queue, committed in its output table, and finished in the queue. Its messages are *in doubt*
-from the first of these commits until the queue records how the write ended. See `rules.output_doubts`.
+A write is begun in the queue, committed in its output table, and finished in the queue. Until it is finished, its
+messages are *in doubt* (see `rules.output_doubts`).
 """
 
 from __future__ import annotations
@@ -38,59 +38,47 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The writes of claims to Delta tables (see OutputWrites), and the decisions of other verbs about messages in
-    doubt."""
+    """The writes of claims (see OutputWrites), and the decisions of other verbs about messages in doubt."""
 
     def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
         self._opened, self._transactions = opened, opened.transactions
-        #: The output tables as the ledger's engine reaches them.
         self.foreign = foreign
         self.tables = OutputTables(foreign, by_spark, opened.settings)
         self._known: set[str] = set()
 
     def require_writable(self) -> None:
-        """Raise LedgerIsReadOnly if nothing may be written."""
         self._transactions.require_writable("write")
 
     def step(self, name: str) -> None:
-        """Call the listener, if there is one, with the step of a write that is done."""
         self._transactions.step(name)
 
     @property
     def owner(self) -> str:
-        """The name under which this process commits."""
         return self._transactions.owner
 
     def require_allowed(self, location: str) -> None:
-        """See OutputWrites.require_allowed."""
         for table in TABLES:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
-            # Refuse an output folder that contains a table of the ledger, too: a VACUUM of the output would remove
-            # that table's files.
+            # A VACUUM of an output folder around a table of the ledger would remove that table's files.
             if output.startswith(own) or own.startswith(output):
                 problem = "It is a table of the ledger's own, or the folder that they are in"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:
-        """See OutputWrites.require_safe."""
         self.tables.require_safe(location, why)
 
     def publishing(self, location: str) -> OutputPublishing | None:
-        """See OutputWrites.publishing."""
         return self.tables.publishing(location)
 
     def writes_arrow(self) -> bool:
-        """See OutputWrites.writes_arrow."""
         return self.foreign.arrow_outputs() is not None
 
     def is_new_here(self, location: str) -> bool:
-        """See OutputWrites.is_new_here."""
         is_new = location not in self._known
         self._known.add(location)
         return is_new
 
     def without_spark(self) -> ArrowOutputs:
-        """See OutputWrites.without_spark."""
         writer = self.foreign.arrow_outputs()
         if writer is None:
             raise InvalidParameterValue(
@@ -102,23 +90,19 @@ class Outputs:
         return writer
 
     def table_id(self, location: str) -> str:
-        """See OutputWrites.table_id."""
         return self.tables.table_id(location)
 
     def is_fenced(self, location: str, identifier: str) -> bool:
-        """See OutputWrites.is_fenced."""
         return self.tables.committed(location, identifier) == output_doubts.FENCED
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
-        """See OutputWrites.written_or_fenced."""
-        # Wait without a limit: the caller holds no turn.
+        # The caller holds no turn, so the wait needs no limit.
         return self.tables.written_or_fenced(location, identifier, patience=None)
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
-        """See OutputWrites.require_held."""
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
-        # Skip messages for which this receipt began a write: `begin` asks their output table.
+        # `begin` asks the output table about messages for which this receipt began a write.
         decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
         kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
@@ -127,7 +111,6 @@ class Outputs:
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
-        """See OutputWrites.begin."""
         identifier = output_doubts.new_write_id(table_id)
 
         def decide(losses: int) -> Plan[str | None]:
@@ -158,9 +141,8 @@ class Outputs:
     def finish(
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, further_actions: Sequence[Action] = ()
     ) -> int:
-        """See OutputWrites.finish."""
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
-        # Under a quota on messages in flight, the actions count up lane 0 (as in `Applier.apply`).
+        # For lane 0, see `Applier.apply`.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
         lane_numbers = tuple_of(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
@@ -187,8 +169,6 @@ class Outputs:
         return self._transactions.run("finish_write", "visibility", queue.id, decide)
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """See OutputWrites.undo."""
-
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
             return _plan_of(loaded, pieces, lambda r: output_doubts.undo(r, identifier), None)
@@ -204,11 +184,10 @@ class Outputs:
     ) -> OutputUnreadable | None:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
-        A receive could take a message whose deadline has passed, or that an earlier receive under one of the ids
-        `attempts` holds. With `only`, ask only about messages with exactly this record. Afterwards `loaded` has each of
-        these messages as deleted, or as never written. If a table gives no answer, its messages stay in doubt, and this
-        decision grants none of them (`Lanes.undecided`). The error of that table is returned, or one error for several
-        such tables.
+        A receive could take a message whose deadline has passed, or that a receive under one of the ids `attempts`
+        holds. `only`: ask only about messages with this record. Afterwards `loaded` has these messages as deleted, or
+        as never written. If a table does not answer, its messages stay in doubt (`Lanes.undecided`), and the error is
+        returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -256,11 +235,10 @@ class Outputs:
         return next(iter(silent.values()), None)
 
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
-        """Ask the tables about the writes of messages that a restore under a receipt makes visible.
+        """Fence off the unfinished writes of messages that a restore under a receipt makes visible.
 
-        A write that is not in is fenced off by a commit to its table. No error is raised for a table that is gone, or
-        in whose place another table lies: the owner's restore decides about its messages. Raises OutputUnreadable for
-        any other table that does not answer.
+        A table that is gone or replaced raises no error: the owner's restore decides about its messages. Raises
+        OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()
         writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
@@ -296,7 +274,6 @@ def _lanes(runs: pa.Table) -> list[int]:
 def _record_after(
     queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
 ) -> Record | None:
-    """Return the record after an action (None: the action does not change it)."""
     if record is UNTOUCHED:
         return None
     changed = apply_action(queue, action, record, limits, receipts, now)[1]
@@ -304,17 +281,13 @@ def _record_after(
 
 
 def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
-    """Return the pieces for which `rule` returns a record, with that record."""
     open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
     code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
     return open_ones.coded(code).in_order()
 
 
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
-    """Return the plan that records, for each piece, what `rule` returns, if it returns a record.
-
-    The plan notes `event` about these messages (None: no event), and answers None.
-    """
+    """Return the plan that records what `rule` returns for each piece, and notes `event` about the changed ones."""
     lanes, events = loaded.lanes, Events()
     replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):

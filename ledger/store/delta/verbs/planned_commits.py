@@ -1,8 +1,7 @@
 """The first commit that a verb would make, found without a commit.
 
-A separate store runs the verb on the ledger's tables. The verb reads and decides as always. The verb's first call that
-would change a table ends the run. The run changes nothing, takes no file locks, and does not read the storage's clock.
-Output tables are asked without a commit (a write that is not in counts as fenced off).
+A separate store runs the verb on the ledger's tables. The store takes no file locks and does not read the storage's
+clock. The first call that would change a table ends the run.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ class PlannedCommit(NamedTuple):
     """A commit that a verb would make.
 
     Attributes:
-        table: The table that the commit changes.
-        statement: The statement that makes the commit. The engine runs the statement only if `why_statement` gives a
-            reason.
+        statement: The statement that makes the commit, if `why_statement` gives a reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
-        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: the rows would be written
-            directly).
+        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: it writes the rows directly).
     """
 
     table: str
@@ -43,7 +39,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """A verb has reached its first commit, which ends the run."""
+    """The first commit of a verb."""
 
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
@@ -51,8 +47,8 @@ class _Planned(Exception):
 
 
 class _ReadOnlyEngine:
-    """An engine whose tables can be read, and whose `merge`, `append`, `mark` and `delete` raise _Planned. No verb that
-    is explained makes its first commit by another method."""
+    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned: no verb that is explained commits
+    otherwise."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -61,19 +57,15 @@ class _ReadOnlyEngine:
         return getattr(self._engine, name)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, *rest: object) -> NoReturn:
-        """Raise _Planned with the MERGE."""
         raise self._planned(table, self._engine.statement(table, where, SOURCE_VIEW), edits)
 
     def append(self, table: str, rows: pa.Table, *rest: object, **options: object) -> NoReturn:
-        """Raise _Planned with the append."""
         raise self._planned(table, self._engine.statement(table, None, SOURCE_VIEW), rows)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
-        """Raise _Planned with a commit without rows."""
         raise self._planned(table, f"-- no rows: {', '.join(f'{name} = {version}' for name, version in transactions)}")
 
     def delete(self, table: str, predicate: str, *rest: object, **options: object) -> NoReturn:
-        """Raise _Planned with the removal of rows."""
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
@@ -86,10 +78,8 @@ class _ReadOnlyEngine:
 
 
 def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it gets (None: it would commit nothing).
-
-    Raises what `run` raises.
-    """
+    """Return the first commit that `run` would make through the store that it gets, if any. Raises what `run`
+    raises."""
     engine, locks = cast(Engine, _ReadOnlyEngine(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
     looking = DeltaStore(engine, transactions, store.settings, store.outputs.foreign, sender_id=store.sender_id)
@@ -102,7 +92,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
 
 
 def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
-    """Return the first `most` rows, without the columns that are null in every row."""
+    """Return the first `most` rows, without columns that are null in every row."""
     columns = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
     first_rows: list[dict[str, Any]] = rows.select(columns).slice(0, most).to_pylist()
     return first_rows

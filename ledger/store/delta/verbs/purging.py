@@ -1,7 +1,4 @@
-"""Purges: the deletion of all messages of a queue, or of its old messages.
-
-A purge of a whole FIFO queue also makes deduplication forget all earlier sends.
-"""
+"""Purges: the deletion of all messages of a queue, or of its old messages."""
 
 from __future__ import annotations
 
@@ -27,8 +24,6 @@ from ledger.store.protocol import QueueRecord
 
 
 class Purger:
-    """The verb `purge` of a store."""
-
     def __init__(self, opened: OpenTables) -> None:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
 
@@ -38,12 +33,9 @@ class Purger:
         """Purge a queue (see Store.purge).
 
         On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
-        the queue forget the sends until now, and counts as a send. The third records the instant, if the queue has a
-        purge interval. If a send comes between the first two commits, both are made again. Each send is therefore
-        wholly before or wholly after the purge.
-
-        If this process ends between the first two commits, the messages are gone and the queue still remembers its
-        sends. Another call continues at once. A purge by age makes the queue forget nothing, and is one commit.
+        deduplication forget the sends until now, and counts as a send. The third records the instant for a purge
+        interval. If a send comes between the first two commits, both are made again: each send is wholly before or
+        wholly after the purge. If this process ends between the two, the queue still remembers its sends.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -63,8 +55,7 @@ class Purger:
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Delete all messages of one listing of `messages`, and return how many.
 
-        The head row of lane 0 records the instant of the last purge, so two purges conflict on this row. This commit
-        records the instant if it is the `whole` purge of a queue with a purge interval.
+        The head row of lane 0 records the last purge's instant, so two purges conflict on it.
         """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
         noted = whole and self._has_interval(queue)
@@ -82,10 +73,7 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _empty_by_age(self, queue: QueueRecord, clock: Clock, older_than: int) -> int:
-        """Delete the messages that were sent more than `older_than` milliseconds before now, and return how many.
-
-        All tries use the instant of the call.
-        """
+        """Delete the messages sent more than `older_than` milliseconds before this call, and return how many."""
         border = clock() - older_than - 1
 
         def decide(losses: int) -> Plan[int]:
@@ -98,8 +86,6 @@ class Purger:
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _note(self, queue: QueueRecord, clock: Clock) -> None:
-        """Record the instant of the purge."""
-
         def decide(losses: int) -> Plan[None]:
             loaded = self._opened.load(queue, clock, (0,))
             loaded.lanes.heads.purged_at = loaded.now
@@ -115,7 +101,7 @@ class Purger:
         purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # There were no sends to the queue, or none since the last purge (which counts as a send, too).
+            # There were no sends since the last purge, which counts as a send, too.
             return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
@@ -128,7 +114,6 @@ class Purger:
 
 
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
-    """Return the messages `alive` with their records after a purge, and add the purge to the events."""
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
     replacement = alive.coded(code).in_order()

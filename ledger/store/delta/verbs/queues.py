@@ -26,22 +26,18 @@ from ledger.store.protocol import Change, QueueRecord
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
-#: The number of commits in the first search for a recent deletion. Each further search looks at four times as many.
 FEW_COMMITS = 20
-#: The number of low bits of a queue's revision that count its changes. The bits above come from the queue's id.
+#: The low bits of a queue's revision that count its changes. The bits above come from the queue's id.
 CHANGES = 20
 
 
 class Queues:
-    """The queues of a ledger. The rows that were read are kept until the table has another version or generation."""
-
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
-        #: The version that was read, the queues by name, and the generation in which they were read.
+        #: The version, the queues by name, and the generation.
         self._kept: tuple[int, dict[str, QueueRecord], int] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
-        """See Store.create_queue."""
         new_id = f"{name}-{secrets.token_hex(4)}"
 
         def decide(losses: int) -> Plan[QueueRecord]:
@@ -63,7 +59,7 @@ class Queues:
     def get(self, name: str) -> QueueRecord:
         """Return the queue of this name.
 
-        Raises QueueDoesNotExist. Raises LedgerTooNew if an attribute has a value that this release does not know.
+        Raises QueueDoesNotExist, and LedgerTooNew if an attribute has a value that this release does not know.
         """
         queues_by_name = self._all()
         if name not in queues_by_name:
@@ -71,10 +67,9 @@ class Queues:
         return _require_understood(queues_by_name[name])
 
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
-        """Return the newest version of the table, in which this very queue exists, and whether all `others` exist, too.
+        """Return the table's newest version, in which this very queue exists, and whether all `others` exist.
 
-        Raises QueueDoesNotExist if the queue itself is gone. A decision that may move or receive messages calls this
-        method after reading its lanes.
+        Raises QueueDoesNotExist. A decision about messages reads its lanes before this call.
         """
         version, queues_by_name, _ = self._newest()
 
@@ -98,12 +93,10 @@ class Queues:
         return record is not None and record.id == queue.id
 
     def all(self) -> list[QueueRecord]:
-        """Return all queues, sorted by name."""
         queues_by_name = self._all()
         return [queues_by_name[name] for name in sorted(queues_by_name)]
 
     def change(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """See Store.change_queue."""
         changed = self._rewrite(
             "set_attributes",
             [queue],
@@ -115,26 +108,22 @@ class Queues:
         return changed[0]
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
-        """Record for good, in one commit, which messages of these queues had expired at the instant `at`.
+        """Record for good which messages of these queues had expired at the instant `at`.
 
-        Returns the queues as they are after the commit, without the queues that were deleted meanwhile. Afterwards no
-        change of the retention brings these messages back.
+        Returns the new records of the queues that still exist. No change of the retention brings these messages back.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
     def put_back(self, queue: QueueRecord, clock: Clock) -> None:
-        """Put the queue's instants right in one commit, see QueueRecord.put_back."""
         skew = self._settings.skew
         self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove the queue's row. Afterwards the messages in the queue belong to no queue, and upkeep drops them.
+        """Remove the queue's row. Upkeep drops the messages, which then belong to no queue.
 
-        One commit before and one after the removal count up all lanes of the queue. A verb that decided before one of
-        these commits to move messages to the queue, and commits after it, loses. Messages that arrive during the
-        deletion are deleted with the queue.
-
-        If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
+        One commit before and one after the removal count up all lanes of the queue: a verb that decided before one of
+        them to move messages to the queue loses. Messages that arrive in between are deleted with the queue. If this
+        process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -149,7 +138,7 @@ class Queues:
         def count_up_lanes(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used gets a head row, through which other verbs conflict with this commit.
+            # A lane that was never used needs a head row for this.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -168,11 +157,9 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """Replace the rows of those `queues` that still exist, by id, with the records that `change` returns, in one
-        commit.
+        """Replace the rows of the `queues` that still exist, by id, in one commit, and return the new records.
 
-        `change` gets a queue, all queues, and the present instant. If the commit loses, `change` is called again with
-        the newer rows. Returns the new records of those queues.
+        `change` gets a queue, all queues, and the present instant. It is called again if the commit loses.
         """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
@@ -187,10 +174,10 @@ class Queues:
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
-        """Return the instant at which the last queue of this name was deleted, by the log up to a version.
+        """Return when the last queue of this name was deleted, by the log up to a version.
 
-        The search goes back `interval` seconds or more, as far as the log reaches. Returns None if it finds no
-        deletion, or one that a clock ahead dated.
+        The search covers at least the last `interval` seconds of the log. Returns None without a deletion, or for one
+        that a clock ahead dated.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -200,9 +187,8 @@ class Queues:
             for metadata in (commit.metadata for commit in reversed(commits)):
                 if metadata.get("verb") == "delete_queue" and queue_name_of(metadata["queue"]) == name:
                     at: int = metadata["at"]
-                    # If a clock that was ahead set the instant of the deletion, the true instant is unknown.
                     return at if at <= now + skew else None
-            # Allow for the skew: the instants come from the committers' clocks.
+            # The instants are by the committers' clocks.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
             most *= 4
@@ -220,7 +206,6 @@ class Queues:
 
 
 def _require_understood(record: QueueRecord) -> QueueRecord:
-    """Return the queue itself. Raises LedgerTooNew if an attribute has a value that this release does not know."""
     attribute = record.not_understood
     if attribute is not None:
         raise LedgerTooNew(
@@ -233,8 +218,7 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
 def _first_revision(queue_id: str) -> int:
     """Return the first revision of a queue.
 
-    Each queue has a range of revisions of its own. A decision about a deleted queue therefore cannot change a new queue
-    of the same name.
+    Each queue has its own range of revisions, so a decision about a deleted queue cannot change a new one of its name.
     """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 
@@ -252,7 +236,6 @@ def _record(
     modified_at: datetime,
     revision: int,
 ) -> QueueRecord:
-    # The default value of Receipts is not stored.
     shown = {"Receipts": FENCED, **dict(attributes)}
     expiry = (int(shown.pop(hidden, "-1")) for hidden in (EXPIRED_BEFORE, EXPIRY_NOTED_AT))
     instants = milliseconds_of(created_at), milliseconds_of(modified_at)

@@ -1,15 +1,12 @@
 """The bounds on the messages of a queue (MaximumMessages) and on the bytes that they take (MaximumStoredBytes).
 
-Two sends at once cannot exceed a bound together. Sends to a standard queue with a bound are counted in the log, as
-sends to any FIFO queue are. A counted send reads the count of sends, then counts the queue's messages, and commits only
-as the next send of the count. The bounds do not apply to moves, because a dead letter must have a queue to go to. The
-bounds do not apply to restores, either.
+Two sends at once cannot exceed a bound together. A send to a bounded queue reads the count of sends in the log, then
+counts the queue's messages, and commits only as the next send of the count. Moves and restores are not bounded: a dead
+letter must have a queue to go to.
 
-The bytes of stored messages are those of their data files in the log of `messages`: Parquet, compressed. The size of a
-file is known only once the file is written. The files of a DataFrame are written before the send decides, so the send
-counts their sizes. All other sends count the size of their messages as SQS measures it, uncompressed. A file of few
-messages can be larger than that, so such a send can pass the bound by what Parquet adds to its files. The next send
-sees the files.
+The bytes of stored messages are those of their data files (compressed Parquet). A send of a DataFrame counts its own
+files. All other sends count their messages as SQS measures them, and can pass the bound by what Parquet adds to small
+files.
 """
 
 from __future__ import annotations
@@ -26,28 +23,23 @@ from ledger.store.protocol import QueueRecord
 
 
 def is_bounded(queue: QueueRecord) -> bool:
-    """Return whether the queue has a bound on its messages or on their bytes."""
     return bool(bounds_of(queue))
 
 
 def bounds_of(queue: QueueRecord) -> list[str]:
-    """Return the names of the queue's attributes that bound its messages."""
     return [name for name in ("MaximumMessages", "MaximumStoredBytes") if int(queue.attributes.get(name, 0))]
 
 
 def size_of_messages(entries: Iterable[Entry]) -> Callable[[], int]:
-    """Return a function that returns the bytes of some messages, as SQS counts them."""
     return lambda: sum(map(size_of_message, entries))
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """The checks of a queue's bounds that sends make."""
-
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction that a send to a standard queue must commit with (None: the queue has no bound).
+        """Return the transaction that a send to a bounded standard queue must commit with, else None.
 
         Call this method before the send reads anything else that the send decides on.
         """

@@ -25,22 +25,19 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
-#: The most segments that one read names, and the most places of messages that a read of several segments covers.
+#: The bounds of one read: its segments, and the places (segments times ordinals) of several segments.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
-#: The columns of a grant's runs that come from the messages' records.
 _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
 _NAMES = [field.name for field in STORED]
 
 
 class Reader:
-    """Reads messages from their segments. A dead letter stays in a segment of the queue that it was sent to."""
-
     def __init__(self, files: MessageFiles, listings: Listings, recent: RecentMessages) -> None:
         self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
-        """Return one message by its id, with this `lane` and `record`. Raises MessageDoesNotExist."""
+        """Return one message with this `lane` and `record`. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
@@ -48,15 +45,13 @@ class Reader:
         return next(_stored(rows.slice(0, 1), [lane], [record]))
 
     def has_row(self, message_id: str) -> bool:
-        """Return whether the table has the row of a message."""
         segment, seq = ids.place(message_id)
         return bool(self._rows(segment, seq, seq).num_rows)
 
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
-        """Return the messages of one grant (see `messages_of`) from memory, without reading a file.
+        """Return the messages of one grant from memory, if this process sent and keeps all of them.
 
-        Returns None unless this process sent all of the messages, still keeps them (see `state.recent_messages`), and
-        the newest listing shows all of them.
+        They must be in the newest listing, too (see `state.recent_messages`).
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)
@@ -67,15 +62,11 @@ class Reader:
         )
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Return the messages of one grant (see `messages_of`)."""
         return self.messages_of(queue, [grant])[0]
 
     def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """Return the messages of each grant that have rows, in the order of Store.read.
-
-        One read covers many small segments, for all grants. A read of a single segment covers only the ordinals from
-        the first to the last message that the grants have in it. (An ordinal is a message's place in its segment.)
-        """
+        """Return the messages of each grant that have rows, in the order of Store.read. One read covers many small
+        segments."""
         picked = [_Picked(queue, grant) for grant in grants]
         runs = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
         for where, lowest, highest in self._reads(runs):
@@ -85,11 +76,7 @@ class Reader:
         return [one.in_order() for one in picked]
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
-        """Yield the reads that cover all runs: the segments of each, and the span of ordinals.
-
-        A read covers segments of one queue. A read of several segments covers at most MOST_SEGMENTS segments, and at
-        most MOST_MESSAGES places: segments times ordinals in the span.
-        """
+        """Yield the reads that cover all runs: the segments of one queue, and the span of ordinals."""
         listing, spans = self._listings.newest(), _spans(runs)
         for queue, places in listing.places(list(spans)).items():
             lanes = dict(places)
@@ -104,11 +91,9 @@ class Reader:
 
 
 class _Picked:
-    """Picks the messages of one grant from rows that may contain other messages."""
-
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
-        # Use the number of a run's row in the grant as the run's code.
+        # A run's code is the number of its row in the grant.
         runs = Runs.from_arrow(grant.runs, _segment(grant.runs, self._names), np.arange(grant.runs.num_rows))
         self._begins = np.cumsum(runs.lengths) - runs.lengths
         self._runs = runs.where(np.argsort(runs.first, kind="stable"))
@@ -119,7 +104,6 @@ class _Picked:
         self._numbers: list[int] = []
 
     def pick(self, rows: pa.Table) -> None:
-        """Take the rows that belong to the grant."""
         segment = _segment(rows, self._names)
         place = positions(np.maximum(segment, 0), rows["seq"].to_numpy())
         run = np.where(segment < 0, ABSENT, self._runs.find(place))
@@ -132,13 +116,12 @@ class _Picked:
             self._numbers += self._order[self._begins[runs.code] + place[granted] - runs.first].tolist()
 
     def in_order(self) -> list[StoredMessage]:
-        """Return the messages that were taken, in order."""
         return _in_order(self._queue, self._found, None if self._order is None else self._numbers)
 
 
 def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
-    """Return messages in the order of their `numbers` (see Grant.order). If `numbers` is None, the oldest message comes
-    first, and a FIFO queue has the order of `fifo.drained`."""
+    """Return messages in the order of their `numbers` (see Grant.order), or else the oldest first (FIFO:
+    `fifo.drained`)."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
@@ -146,12 +129,10 @@ def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[
 
 
 def _places(runs: pa.Table) -> Iterator[tuple[int, str, int, int]]:
-    """Return the lane, the segment, and the first and the last ordinal of each run."""
     return zip(*(runs[name].to_pylist() for name in RUNS.names))
 
 
 def _records(grant: Grant) -> list[Record]:
-    """Return the record of the messages of each run."""
     columns = [grant.runs[name].to_pylist() for name in _RECORDED]
     return [
         Record(
@@ -165,7 +146,6 @@ def _records(grant: Grant) -> list[Record]:
 
 
 def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
-    """Return, by segment, the first and the last ordinal of the runs."""
     names = runs["segment"].unique()
     segment, first, last = _segment(runs, names), runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     lowest, highest = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1)
@@ -175,7 +155,7 @@ def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
-    """Yield batches of sorted segments: the segments, and the span of ordinals that covers them."""
+    """Yield batches of sorted segments, each with the span of ordinals that covers them."""
     batch: list[str] = []
     lowest = highest = -1
     for (first, last), name in spans:
@@ -198,7 +178,6 @@ def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
 
 
 def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> Iterator[StoredMessage]:
-    """Yield the messages of some rows, with the lane and the record of each."""
     places = zip(rows["segment"].to_pylist(), rows["seq"].to_pylist(), lanes, records)
     columns = [_values(rows[field.column], field.kind) for field in STORED]
     for (segment, seq, lane, record), values in zip(places, zip(*columns)):
@@ -216,9 +195,8 @@ def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> 
 
 
 def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
-    """Return a column's values as a StoredMessage has them, instants in milliseconds."""
     if kind is Kind.INSTANT:
-        # Convert all in one step: a datetime for each instant would take most of a read's time.
+        # A datetime for each instant would take most of a read's time.
         numbers: list[Any] = milliseconds(column).to_pylist()
         return numbers
     if kind is Kind.ATTRIBUTES:

@@ -1,7 +1,4 @@
-"""The table `receipts`: which owners were granted messages, and what happened to these messages.
-
-A fill copies the events in the commits of `visibility` into this table.
-"""
+"""The table `receipts`: which owners were granted messages, and what happened to these messages."""
 
 from __future__ import annotations
 
@@ -21,16 +18,14 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
 from ledger.store.delta.model.where import Where
 
-#: The prefix of the application ids of fills.
 FILLS = "receipts/after/"
 
 
 @releasing
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
-    """Append the events of the commits since the last fill, exactly once. Return the number of entries.
+    """Copy the events of the commits of `visibility` since the last fill, exactly once. Return the number of entries.
 
-    The transaction id names the last version of `visibility` that has entries in `receipts`. If two fills start from
-    the same version, Delta accepts one of them. The other fill reads again.
+    The transaction id names the last version that has entries. Of two fills from one version, Delta accepts one.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -55,9 +50,8 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
     """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
-    The rows come from the table `receipts`, and for commits that are not copied yet from the log of `visibility`.
-    `queue` is a queue's id (None: all queues), `receipt_id` a receipt (None: all receipts). Writes nothing. The owner
-    of an expiry is the process that had received the messages (None: not known).
+    The rows come from `receipts`, and for commits that are not copied yet from the log of `visibility`. The owner of an
+    expiry is the process that had received the messages (None: not known).
     """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
@@ -69,7 +63,7 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
             "visible_at": row["visible_at"] and milliseconds_of(row["visible_at"]),
         }
         for row in stored.to_pylist()
-        # Leave out rows that were filled meanwhile: they come from the log below, too.
+        # Rows that were filled meanwhile come from the log below, too.
         if row["version"] <= filled
     ]
     rows += [
@@ -83,8 +77,6 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
 
 
 def _name_holders(rows: list[dict[str, Any]]) -> None:
-    """Set the owner of each expiry to the process that got the receipt's last grant (None: `rows` have no such
-    grant)."""
     holders: dict[str, str] = {}
     for row in rows:
         if row["event"] in ("granted", "granted again"):
@@ -94,8 +86,7 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
 
 
 def unfilled(tables: Tables) -> tuple[int, pa.Table]:
-    """Return the last version of `visibility` that has entries in `receipts` (-1: none), and the entries of the commits
-    since."""
+    """Return the last version of `visibility` that has entries (-1: none), and the entries since."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     return filled, _table(_rows(tables.history("visibility", filled)))
@@ -118,7 +109,7 @@ def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in RECEIPTS.names if name != "day"}
     for name in ("event", "reason", "receipt_id", "attempt_id"):
-        # A newer release's events may have values that are no text: keep those as JSON.
+        # A newer release's events may have values that are no text.
         columns[name] = [one if one is None or isinstance(one, str) else json.dumps(one) for one in columns[name]]
     columns["day"] = [datetime.fromtimestamp(at / 1_000, timezone.utc).date() for at in columns["at"]]
     for name in ("at", "visible_at"):

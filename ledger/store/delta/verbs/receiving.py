@@ -1,9 +1,4 @@
-"""The verb `receive`: one MERGE that grants messages to receipts.
-
-Each request gets a new receipt, unless its attempt id already holds messages: then the request gets these messages
-again. Unless all requests get earlier messages again, the same MERGE moves messages that were received too often to the
-dead-letter queue.
-"""
+"""The verb `receive`: one MERGE grants messages to receipts, and moves dead letters to their queue."""
 
 from __future__ import annotations
 
@@ -51,8 +46,6 @@ from ledger.store.protocol import QueueRecord, Received, ReceiveRequest
 
 @dataclass(frozen=True)
 class _ReceiveCall:
-    """The requests of one call, and a new receipt for each."""
-
     requests: Sequence[ReceiveRequest]
     receipts: Sequence[str]
 
@@ -60,15 +53,13 @@ class _ReceiveCall:
     def is_plain(self) -> bool:
         """Whether calls of this kind may be decided in one step.
 
-        A call with an attempt id may not: the attempt may hold messages already. A call with a timeout of 0 may not,
-        either: its messages stay visible, so two calls may get the same message, in two commits.
+        Not with an attempt id, which may hold messages already. Not with a timeout of 0: its messages stay visible for
+        another call, in another commit.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
 
 class Receiver:
-    """The verb `receive` of a store."""
-
     def __init__(
         self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs, shared: SharedVerbs
     ) -> None:
@@ -76,10 +67,10 @@ class Receiver:
         self._shared = shared
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """Receive messages (see Store.receive), in one MERGE over the chosen lanes.
+        """See Store.receive. Calls of other threads may share the MERGE.
 
-        Calls of other threads may share the MERGE. If no message is left for a request, the answer is None, or the
-        error of an output table that keeps messages in doubt.
+        If no message is left for a request, the answer is None, or the error of an output table that keeps messages in
+        doubt.
         """
         call = _ReceiveCall(requests, [new_receipt_id() for _ in requests])
 
@@ -92,10 +83,9 @@ class Receiver:
         return self._shared.run(GroupedCall("receive", queue, clock, decide, targets=targets, joint=joint, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses or more.
+        """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses.
 
-        After so many losses a receive takes messages of some lanes only. Decided one by one, the later receives find
-        the messages of the other lanes.
+        After so many losses each receive takes messages of some lanes only, and the next one can take the others.
         """
         if losses >= LOSSES_TO_HALVE:
             return None
@@ -109,11 +99,9 @@ class Receiver:
         return Joint(decision, list(map(_answer_of, parts_by_call)), recorded)
 
     def _decide(self, asked: _ReceiveCall, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
-        """Return the decision about some requests together, and the grant of each request."""
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request for fewer messages than its attempt holds is refused, and must not fence off a write of these
-        # messages.
+        # A request for fewer messages than its attempt holds is refused, and must not fence off a write of these.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _grant_again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -124,7 +112,7 @@ class Receiver:
         granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
         replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
         arriving = {target.id: buried.arriving for target in loaded.targets}
-        # Commit even if no deadline changes: the version of a grant is its fencing token.
+        # The version of a grant is its fencing token: commit even if no deadline changes.
         always = any(len(part.runs) for part in repeated.values())
         meeting = _lanes_to_count_up(loaded.queue, attempts)
         return Decision(replacement, events, lambda version: None, meeting, arriving, always, granted_runs), parts
@@ -137,7 +125,6 @@ class Receiver:
         losses: int,
         events: Events,
     ) -> tuple[dict[int, RequestGrant], Move]:
-        """Return the grants of requests under new receipts, and the move of dead letters in the same commit."""
         nothing = Move(Runs.empty(), Runs.empty())
         if not requests:
             return {}, nothing
@@ -150,7 +137,7 @@ class Receiver:
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        # After LOSSES_TO_HALVE losses, find all receivable messages: `_of_few_lanes` takes those of some lanes only.
+        # After so many losses, `_of_few_lanes` takes the messages of some lanes only: find all.
         runs = find_receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)
@@ -191,7 +178,6 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 
 
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
-    """Return whether an earlier receive under the attempt id holds more messages than the request asks for."""
     if request.attempt_id is None or request.maximum is None:
         return False
     return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
@@ -200,10 +186,9 @@ def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
 def _grant_again(
     loaded: Loaded, request: ReceiveRequest, undecided: OutputUnreadable | None, events: Events
 ) -> RequestGrant | None:
-    """Return the claim that an earlier receive under the attempt id holds (None: it holds none).
+    """Return the claim that an earlier receive under the attempt id holds, if any.
 
-    The outcome is an error if the request asks for fewer messages, or if all messages that the attempt holds stay in
-    doubt.
+    Refuse a request for fewer messages, or if all messages of the attempt stay in doubt.
     """
     if request.attempt_id is None:
         return None
@@ -224,18 +209,16 @@ def _grant_again(
 
 
 def _lanes_to_count_up(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
-    """Return lanes that receives count up even if they take no messages from these lanes, so that two receives
-    conflict.
+    """Return lanes that receives count up without taking messages from them, so that two receives conflict.
 
-    Two receives of one attempt may choose different lanes, so both also count up a lane that follows from the attempt
-    id. Receives under a quota on messages in flight all count up lane 0, because each must see the one before it.
+    Receives of one attempt may choose different lanes, so all count up a lane that follows from the attempt id.
+    Receives under a quota on messages in flight count up lane 0, to see the one before.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
 def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
-    """Return a mask of the runs in the lanes from which the requests take messages."""
     lane_of = lanes.lanes(runs)
     messages = np.bincount(lane_of, runs.lengths).astype(np.int64)
     if fifo:

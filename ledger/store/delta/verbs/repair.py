@@ -1,23 +1,20 @@
 """Repair of a local ledger after a power cut or a partial copy.
 
-The repair cuts a table back to its last whole version. A version is whole if all log entries after the newest intact
-checkpoint (or from version 0 on), up to this version, are readable. For every table but `messages`, the data files of
-the version must be whole, too. Each later entry is replaced by an entry of the same version that changes nothing and
-records the loss. Version numbers that users or other tables have noted stay valid. The newest entry is replaced first
-and the oldest one last, so the next repair can continue a repair that was stopped.
+The repair cuts each table back to its last whole version. A version is whole if all log entries up to it are readable,
+from the newest intact checkpoint (or version 0) on. For every table but `messages`, its data files must be whole, too.
+Each later entry is replaced by an entry that changes nothing and records the loss, so version numbers stay valid. The
+newest entry is replaced first, so a stopped repair can be continued.
 
-Each table is cut by itself, and the tables are still consistent. A message exists if its row in `messages` exists.
-Records in `visibility` of lost messages refer to nothing. If an acknowledgement is lost, the message is received again.
+The tables are still consistent, because a message exists if its row in `messages` exists. If an acknowledgement is
+lost, the message is received again.
 
-A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. The versions from
-the entry to the one before the checkpoint are lost. Once the entry is replaced, both engines would read these versions
-as if the entry had changed nothing. The repair therefore moves away the files from which a read of these versions
-starts. These files are older checkpoints, the first entry, and entries that repeat the protocol. Then the repair
-replaces the damaged entry by an entry that records the loss. The other entries stay.
+A damaged entry that a checkpoint sums up costs no row, but the versions from the entry to before the checkpoint are
+lost. With the entry replaced, both engines would read these versions wrongly. The repair therefore first moves away the
+files from which a read of these versions starts.
 
-If a data file of `messages` is missing or damaged, its messages are lost. A commit removes the file from the table, so
-that the other messages can be received. Another table that has such a file is cut to the version before the file was
-added. If the newest intact checkpoint or version 0 has the file, that table cannot be repaired.
+If a data file of `messages` is missing or damaged, its messages are lost, and a commit removes the file. Another table
+with such a file is cut to the version before the file was added. That fails if the newest intact checkpoint or version
+0 has the file.
 """
 
 from __future__ import annotations
@@ -56,7 +53,6 @@ from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import ledger_metadata_in
 from ledger.store.delta.model.tables import TABLES
 
-#: The only table from which a repair removes lost data files. Other tables are cut to a version that is whole.
 TABLE_WITH_EXPENDABLE_FILES = "messages"
 BACKUP = (
     "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not show how the table was."
@@ -67,8 +63,10 @@ BACKUP = (
 class LostCommit:
     """A commit that a repair takes out.
 
-    `verb` is empty if the log entry is not readable. `messages` is the number of the commit's messages (None: the entry
-    does not say). `flaw` says what is wrong with the entry (empty: the entry is whole).
+    Attributes:
+        verb: Empty if the log entry is not readable.
+        messages: The number of the commit's messages (None: not known).
+        flaw: What is wrong with the entry (empty: nothing).
     """
 
     version: int
@@ -84,10 +82,10 @@ class TableRepair:
     Attributes:
         version: The newest version that stays.
         commits: The later commits, which are lost.
-        files: The missing and damaged data files that are removed from the table, each with what is wrong.
+        files: The data files that are removed from the table, each with its fault.
         messages: The number of messages in these files (None: not known).
-        past: The faults, by version, of entries that a checkpoint sums up. These faults cost no message.
-        readable_from: If `past` is not empty: the first version that can be read after the repair.
+        past: By version, the faults of entries that a checkpoint sums up, which cost no message.
+        readable_from: With `past`: the first version that can be read after the repair.
     """
 
     table: str
@@ -101,23 +99,18 @@ class TableRepair:
 
 @dataclass(frozen=True)
 class Repair:
-    """The changes that a repair of a ledger made, or would make.
-
-    `lost` is the folder to which the repair moves files. `tables` are the damaged tables. `checkpoints` are the paths
-    of unreadable checkpoints. The loss of these checkpoints by itself costs no message.
-    """
+    """The changes that a repair made, or would make. `lost` is the folder to which the repair moves files."""
 
     lost: str
     tables: tuple[TableRepair, ...]
     checkpoints: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Return whether there was anything to repair."""
         return bool(self.tables or self.checkpoints)
 
 
 def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
-    """Repair the damaged tables of a ledger, each by itself, and return what was lost. With `dry_run`, change nothing.
+    """Repair the damaged tables of a ledger, and return what was lost. With `dry_run`, change nothing.
 
     Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, StorageFailed, and, without
     `dry_run`, LedgerError while others hold a table's lock. Raises LedgerDamaged if a table cannot be repaired: then at
@@ -140,8 +133,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
-            # Move unreadable checkpoints out if entries or another checkpoint hold the same facts: delta-rs cannot
-            # begin a read at an unreadable checkpoint.
+            # delta-rs cannot begin a read at an unreadable checkpoint.
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_plan(name, folder / name) for name in TABLES]
@@ -153,7 +145,6 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
 
 
 def _plan(table: str, place: Path) -> TableRepair:
-    """Return what a repair of a table would change. Raises LedgerDamaged if no repair is possible."""
     files = table_files(str(place), None)
     paths = files.log_paths()
     newest, intact = max(versions_in(paths), default=-1), read_checkpoints(str(place), None).intact
@@ -181,24 +172,22 @@ def _flaw(files: Any, version: int) -> str | None:
 
 
 def _faults_at(place: Path, version: int) -> dict[str, str]:
-    """Return the faults of the data files of a version, by path. All rows of each file are read.
+    """Return the faults of a version's data files by path, by reading all rows.
 
-    If delta-rs cannot load the version because of an unreadable checkpoint, the result is empty.
+    The result is empty if an unreadable checkpoint stops delta-rs.
     """
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:
         if not read_checkpoints(str(place), None).bad:
             raise
-        # A repair that is no dry run has moved the unreadable checkpoint out before, unless an entry after that
-        # checkpoint is missing.
+        # A repair that is no dry run moved the checkpoint out, unless an entry after it is missing.
         return {}
     return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
 
 def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
-    """Return the last version that added a file, after the checkpoint `intact` and up to `whole`. If no entry of these
-    versions adds the file, return `intact`."""
+    """Return the last version up to `whole` that added a file, or else `intact`."""
     for version in range(whole, intact, -1):
         for action in actions_in(files.read(log_file(version)) or b""):
             if action.get("add", {}).get("path") == path:
@@ -223,21 +212,17 @@ def _lost_commit(files: Any, version: int) -> LostCommit:
 
 
 def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
-    """Return how many rows the log records for some files of a version (None: the log does not record it)."""
     actions = pa.table(DeltaTable(str(place), version=version).get_add_actions(flatten=True)).to_pylist()
     counts = [one.get("num_records") for one in actions if one["path"] in paths]
     return None if None in counts else sum(counts)
 
 
 def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
-    """Cut off the unreadable past, replace the lost entries (the newest first), and remove missing and damaged data
-    files from the table."""
     if repair.past:
         _cut_past(repair, place, lost)
     for commit in reversed(repair.commits):
         _replace(place, lost, log_file(commit.version), _entry_of_loss(repair.table, commit))
-    # Move out unreadable checkpoints of versions that were cut off: `mend_checkpoints` moves none while an entry is
-    # missing.
+    # `mend_checkpoints` moves no checkpoint out while an entry is missing.
     mend_checkpoints(str(place), lost, deep=True)
     newest = repair.version + len(repair.commits)
     if not repair.files:
@@ -249,7 +234,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
     for file in gone:
         partition = {name: file[f"partition.{name}"] for name in TABLES[repair.table].partitions}
         actions.append(remove_action(file["path"], file["size_bytes"], partition, now))
-    # Commit first: a file that is moved away while the table still names it would be new damage.
+    # A file that is moved away while the table still names it would be new damage.
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
     for file in gone:
         with contextlib.suppress(FileNotFoundError):
@@ -257,10 +242,9 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
 
 
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
-    """Move away the files from which a read of versions before `readable_from` starts, then replace the damaged
-    entries.
+    """Move away the files from which a read of the lost versions starts, then replace the damaged entries.
 
-    If a repair is stopped, the next repair finds the damaged entries again.
+    In this order, a repair after a stopped one still finds the damaged entries.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():
@@ -268,7 +252,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
         version = int(summed_up[1]) if summed_up else version_of(path)
         if version is None or version >= one.readable_from or version in one.past:
             continue
-        # A read can start at a checkpoint, or at an entry that has the protocol: the first one, or one that repeats it.
+        # A read can start at a checkpoint, or at an entry that has the protocol.
         if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
             set_aside(place, lost, path)
     for version, flaw in one.past.items():
@@ -287,9 +271,9 @@ def _repair_info(table: str, facts: Mapping[str, Any], now: int) -> dict[str, An
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
-    """Replace a log entry in one step, and keep the old one, if there is one, in the folder `lost`.
+    """Replace a log entry in one step, and keep the old one in the folder `lost`.
 
-    The version's checksum file describes the old entry, so the function moves this file away first.
+    The version's checksum file describes the old entry, so this file is moved away first.
     """
     with contextlib.suppress(FileNotFoundError):
         set_aside(place, lost, path.replace(".json", ".crc"))

@@ -1,8 +1,7 @@
-"""The record of upkeep's rounds: the last round, and the current lease.
+"""The record of upkeep's rounds: how far the last round went, and who holds the lease to run one.
 
-The record says how far the last round went, and whether a process holds the lease to run a round now. The record is in
-the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its checkpoints keep the
-newest number of each application for good:
+The record is in the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its
+checkpoints keep the newest number of each application for good:
 
 | application | its number |
 |---|---|
@@ -13,13 +12,12 @@ newest number of each application for good:
 | `upkeep/free` | the number of the lease that was given back last |
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
-**The lease.** A process takes the lease by committing the next number: Delta lets one process have this number. The
-lease is held while the numbers of `upkeep/lease` and `upkeep/free` differ. Upkeep is safe when two processes run it at
-once (see `upkeep`), so the lease only saves work. A holder that died gives no lease back. After a time, another process
-therefore takes the next number (see `ledger.upkeep_daemon`).
+**The lease.** A process takes the lease by committing the next number, which Delta grants to one process. The lease is
+held while `upkeep/lease` and `upkeep/free` differ. If its holder died, another process takes the next number after a
+time (see `ledger.upkeep_daemon`). Two rounds at once are safe: the lease only saves work.
 
-**How far a round went.** A round takes the versions that were newest when it began: commits that land meanwhile are for
-the next round. Upkeep's own commits directly after these versions count as gone over, up to the first other commit.
+**How far a round went.** A round takes the versions that were newest when it began. Upkeep's own commits directly after
+these versions count as gone over.
 """
 
 from __future__ import annotations
@@ -51,12 +49,11 @@ from ledger.store.delta.commit_metadata import is_of_upkeep
 from ledger.store.delta.engine import Engine
 
 log = logging.getLogger("ledger.upkeep")
-#: The table of the record, and the tables whose commits since the last round are the load of upkeep.
+#: The table of the record, and the tables whose commits are the load of upkeep.
 RECORD, LOADED = "tasks", ("messages", "visibility")
 OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
 AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
 LEASED = "upkeep/leased"
-#: How often a commit of the record is tried, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
 
 
@@ -64,8 +61,7 @@ ATTEMPTS, FIRST_PAUSE = 10, 0.08
 class Look:
     """The record and the newest versions, as of one moment.
 
-    `lease` is the number of the last lease (0: there was none). `is_held`: a process holds that lease. `leased_at` is
-    when the process took it (milliseconds; None: not known).
+    `lease` is the number of the last lease. `leased_at` is in milliseconds (None: not known).
     """
 
     last: Round | None
@@ -75,30 +71,20 @@ class Look:
     leased_at: int | None = None
 
     def load(self, now: int) -> Load:
-        """Return the load, as of an instant (milliseconds): how many commits upkeep has not gone over, and how long ago
-        the last round began."""
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
     def gone_over(self) -> int:
-        """Return the version up to which upkeep has gone over `visibility`."""
         return gone_over(self.versions["visibility"], 0 if self.last is None else self.last.visibility)
 
 
 class Rounds:
-    """The record of one ledger. Threads may share the object."""
-
     def __init__(self, engine: Engine, transactions: Transactions) -> None:
         self._engine, self._transactions = engine, transactions
-        #: The version and generation of the record that was read last, and its content.
         self._read: tuple[tuple[int, int], Look] | None = None
-        #: The lease that this process holds.
         self._held: int | None = None
 
     def look(self) -> Look:
-        """Return the record and the newest versions.
-
-        Raises StorageFailed.
-        """
+        """Return the record and the newest versions. Raises StorageFailed."""
         while True:
             versions = self._engine.newest_versions((*LOADED, RECORD))
             of_record = versions.pop(RECORD), self._engine.generation()
@@ -106,19 +92,16 @@ class Rounds:
             if kept is not None and kept[0] == of_record:
                 return replace(kept[1], versions=versions)
             record = self._record(versions)
-            # If a commit to the record's table came between these reads, read again.
             if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
                 self._read = of_record, record
 
     def log_retention(self) -> int:
-        """Return how many seconds the commits of `visibility` are kept."""
         return kept_by(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
-        """Take the lease after the one that `look` saw, even if that lease is held. Return False if another process was
-        first.
+        """Take the lease after the one that `look` saw, even if that lease is held.
 
-        Raises StorageFailed.
+        Return False if another process was first. Raises StorageFailed.
         """
         number = look.lease + 1
         try:
@@ -130,18 +113,15 @@ class Rounds:
         return True
 
     def give_back(self, at: int) -> None:
-        """Give the lease back if this process still has it.
-
-        Raises StorageFailed.
-        """
+        """Give the lease back if this process has it. Raises StorageFailed."""
         if self._held is not None:
             self._note(at)
 
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. Nothing is committed if a record of the last AGE_DUE seconds has the same
-        versions, and there is no lease to give back. A LedgerError is only logged.
+        The round began at the instant `at`. Nothing is committed if this process has no lease, and a record of the last
+        AGE_DUE seconds has the same versions. A LedgerError is only logged.
         """
         try:
             reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
@@ -154,7 +134,6 @@ class Rounds:
             log.warning("the round of upkeep is done, and could not be recorded: %s", error)
 
     def _reached(self, table: str, version: int) -> int:
-        """Return the last version up to which all commits after `version` are upkeep's."""
         for commit in self._engine.history(table, version):
             if not is_of_upkeep(commit.metadata):
                 break
@@ -162,9 +141,9 @@ class Rounds:
         return version
 
     def _note(self, at: int, *facts: tuple[str, int]) -> None:
-        """Commit facts, and give back the lease of this process, if it has one.
+        """Commit facts, and give back this process's lease, if any.
 
-        After ATTEMPTS lost commits, only log a warning: the lease then ends as that of a holder that died.
+        After ATTEMPTS lost commits, the lease ends as that of a holder that died.
         """
         free = () if self._held is None else ((FREE, self._held),)
         attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
@@ -174,7 +153,7 @@ class Rounds:
                 with self._transactions.turn(RECORD):
                     self._engine.mark(RECORD, self._metadata(at), (RECORDS, number), *facts, *free)
             except LogReplaced:
-                # Another ledger has replaced this one, and the round did nothing in the new ledger.
+                # The round did nothing in the ledger that replaced this one.
                 break
             except Conflict:
                 continue
@@ -196,11 +175,10 @@ class Rounds:
 
 
 class OverdueNotice:
-    """Logs a warning that upkeep is overdue, at most once for an open ledger, after commits of this process.
+    """Logs a warning that upkeep is overdue, at most once for an open ledger.
 
-    `_newest` has the newest version of each table of LOADED that this process has committed to. Once these versions
-    together reach COMMITS_OVERDUE, the record is read, and then again only after COMMITS_DUE more commits.
-    `why_overdue` decides by the record, as for `health`.
+    The record is first read when the committed versions of the LOADED tables add up to COMMITS_OVERDUE, and then after
+    each COMMITS_DUE more.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
@@ -210,7 +188,6 @@ class OverdueNotice:
         self._has_warned = False
 
     def committed(self, table: str, version: int, at: int) -> None:
-        """Take note of a commit of this process."""
         if self._has_warned or table not in LOADED:
             return
         self._newest[table] = version
@@ -220,7 +197,7 @@ class OverdueNotice:
         try:
             why = why_overdue(self._look().load(at), self._log_retention())
         except LedgerError as error:
-            # A failed look at upkeep's record must not make the verb fail.
+            # A failed look must not make the verb fail.
             log.debug("whether upkeep is overdue is not known: %s", error)
             why = None
         self._next_look_at = commits + COMMITS_DUE

@@ -1,13 +1,7 @@
 """Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
-Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend an
-open segment in each of several lanes. A send under an attempt id writes a segment of its own, whose name follows from
-the id.
-
-The writer joins the files of its open segment after every WORTH_JOINING appends, because verbs look at all files that
-exist. Readers see no difference.
-
-The *ordinal* of a message is its place in its segment.
+Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend
+segments in several lanes. A send under an attempt id writes a segment of its own, whose name follows from the id.
 """
 
 from __future__ import annotations
@@ -42,10 +36,9 @@ from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 from ledger.store.delta.verbs.quotas import Quotas, size_of_messages
 from ledger.store.protocol import QueueRecord, StoredSend
 
-#: The key under which two messages are duplicates, see `deduplication_key`.
 Key = tuple[str, str]
-#: The number of appends after which an open segment's small files are joined. A join takes about as long as three
-#: sends. Every file makes each verb a little slower.
+#: Appends after which the writer joins an open segment's files. A join takes as long as three sends, and every file
+#: slows each verb.
 WORTH_JOINING = 32
 _DUPLICATE_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 log = logging.getLogger("ledger.verbs")
@@ -56,10 +49,9 @@ class _Append:
     """The facts about an append, besides its rows.
 
     Attributes:
-        segments: The open segments that the append extends: by the state before it, the state after it.
-        transactions: The transaction ids of the commit, with their versions.
+        segments: The open segments that the append extends, as they are before and after it.
         is_taken: Whether one of the segments does not end where this writer left it, or its end is not known.
-        entries: The entries that are appended to each open segment, with their sequence numbers on a FIFO queue.
+        entries: The entries for each open segment, with their sequence numbers on a FIFO queue.
     """
 
     segments: dict[OpenSegment, OpenSegment]
@@ -68,20 +60,17 @@ class _Append:
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
     def extend(self, segment: OpenSegment, entries: Sequence[Entry], numbers: Sequence[int] | None = None) -> None:
-        """Add entries for an open segment."""
         self.segments[segment] = segment.extended(len(entries))
         self.entries[segment] = entries, numbers
 
 
 class Sender:
-    """Appends small sends. A Sender is the only writer of its open segments, and numbers their messages itself.
+    """Appends small sends. A Sender is the only writer of its open segments, and numbers their messages.
 
-    If a Sender exists twice (say, on two copies of a running machine), one of the two goes on with a segment. The other
-    one gets SegmentTaken and begins a new segment.
+    If a Sender exists twice (on two copies of a running machine), one of them gets SegmentTaken.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
-        """`recent` gets the messages that are appended to open segments."""
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
@@ -94,9 +83,9 @@ class Sender:
     ) -> list[StoredSend]:
         """Send messages, and return a StoredSend for each, in the order of `entries`.
 
-        If this send was committed before under the attempt id, the call sends nothing, and returns the ids of that
-        send. A FIFO queue takes no attempt id. Raises ClocksDisagree (see `LaneTimes`), OverLimit, and
-        InvalidParameterValue if another send was committed under the attempt id.
+        A repeated call under an attempt id sends nothing, and returns the first call's ids. A FIFO queue takes no
+        attempt id. Raises ClocksDisagree (see `LaneTimes`), OverLimit, and InvalidParameterValue if another send was
+        committed under the attempt id.
         """
         if not entries:
             return []
@@ -113,8 +102,8 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Read the count of sends to a bounded queue before looking for the attempt. If another process commits
-                # the attempt in between, its send counts up, and this send does not commit.
+                # Read the count first: if another process commits the attempt after this, the count grows, and this
+                # send does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and sent_before(self._opened.tables, attempt)
                 if earlier_send:
@@ -135,10 +124,8 @@ class Sender:
         raise attempts.outlasted()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """Send to a FIFO queue: the log itself counts the sends.
-
-        A send that was decided without the send before it does not commit.
-        """
+        """Send to a FIFO queue. The log counts the sends, so a send decided without the one before it does not
+        commit."""
         application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
@@ -171,7 +158,7 @@ class Sender:
                         {key: StoredSend(*one) for (_, _, key), one in zip(lane_entries, zip(places, numbers))}
                     )
                 if not tables:
-                    # The answer reports sends of others: these sends must survive a power cut.
+                    # The answer reports sends that must survive a power cut.
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [sent_by_key[key] for key in keys]
@@ -180,23 +167,21 @@ class Sender:
     def _find_earlier_sends(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock
     ) -> tuple[dict[Key, StoredSend], int]:
-        """Return the sends that `entries` repeat within the deduplication interval, by deduplication key.
+        """Return the sends that `entries` repeat within the deduplication interval, by key, and this send's instant.
 
-        Return also the instant of this send. This instant is not before that of any earlier send that counts (see
-        `state.send_history`). Raises ClocksDisagree.
+        The instant is not before that of any earlier send that counts (see `state.send_history`). Raises
+        ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _DUPLICATE_COLUMNS, sent_after=since)
         last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-        # Read the clock again: if this process was suspended meanwhile, the rows may have later sends than the first
-        # reading.
+        # This process may have been suspended meanwhile.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
             last = last_counted(self._opened.tables, queue.id, rows)
         at = instants.not_before(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # The caller has read the count of sends. Look up the last purge after that count: in the other order, this send
-        # would miss a purge between the two reads.
+        # Look up the last purge only after the count of sends: a purge in between would be missed.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = without_set_aside(self._opened.tables, queue.id, rows)
@@ -210,9 +195,7 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        If the append found one of its segments taken (`is_taken`), none of its segments is used again. After an error
-        none is used again, either. After a commit the segments are given back only if an append can extend a segment of
-        this table (`extends_segments`).
+        None of its segments is used again after an error, or if one of them is taken.
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")
@@ -242,16 +225,12 @@ class Sender:
         return True
 
     def _remember(self, append: _Append, generation: int, sent_at: int, rows: pa.Table) -> None:
-        """Keep in memory the messages that were appended to open segments."""
         for segment, (entries, numbers) in append.entries.items():
             size = rows.nbytes * len(entries) // rows.num_rows
             self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))
 
     def _join(self, segment: OpenSegment) -> None:
-        """Join the files of an open segment that has many.
-
-        A failure does not affect the sent messages. A later call or upkeep joins the files.
-        """
+        """Join the files of an open segment. After a failure, a later call or upkeep joins them."""
         try:
             self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)
         except (Conflict, StorageFailed) as error:

@@ -1,17 +1,10 @@
 """Shared commits: one commit serves the waiting calls of several threads.
 
-While one thread makes a shared commit for a queue, other threads' calls that could share a commit for this queue wait.
-The next commit serves one of these calls and up to `transactions.MOST_TOGETHER` others. Each loss to another writer
-halves this number.
+While one thread commits for a queue, the calls of other threads wait. The next commit serves one of these calls and up
+to `transactions.MOST_TOGETHER` others. Each loss to another writer halves this number.
 
-The verbs of a commit are decided one after the other, each on the lanes as the verb before it left them. The changes of
-all verbs become one MERGE. The result is the same as if each verb had been committed alone and nobody had read between
-these commits.
-
-Verbs of one kind are decided in one step if the result is the same. Each verb has its own answer or error. If the
-commit loses or fails, all its verbs lose or fail.
-
-Small sends may share one append. Small reads of granted messages may share one read of the table.
+Each verb is decided on the lanes as the verb before it left them, and all changes become one MERGE. The result is the
+same as if each verb had been committed alone, with no read in between. All verbs of a commit lose or fail with it.
 """
 
 from __future__ import annotations
@@ -42,17 +35,13 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")
-#: A send with more messages, or with more bytes in its bodies and attributes, waits for no other send, and is committed
-#: alone. A read of more messages is made alone. A batch of SQS, which has at most 1 MiB, is a small send.
+#: A send with more messages, or more bytes in bodies and attributes, is committed alone. A read of more messages is
+#: made alone. A full batch of SQS (1 MiB) is a small send.
 MOST_MESSAGES, MOST_BYTES = 100, 1 << 20
 
 
 class Joint(NamedTuple):
-    """One decision about several verbs of one kind.
-
-    `answers` has, for each verb, a function from the commit's version to its answer. `parts` has, for each verb, the
-    runs that it changes.
-    """
+    """One decision about several verbs. `answers` and `parts` have an answer and the changed runs for each verb."""
 
     decision: Decision[Any]
     answers: Sequence[Callable[[int], Any]]
@@ -60,16 +49,15 @@ class Joint(NamedTuple):
 
 
 class GroupedCall(PendingCall[Result], Generic[Result]):
-    """A verb on a queue's messages, as a decision that can share a commit with others.
+    """A verb on a queue's messages that can share a commit with verbs that have an equal QueueRecord.
 
-    The decision covers `lanes` (None: all lanes of the queue). `targets` looks up the queues that messages may move to
-    (None: the verb moves none). `decide` takes the lanes, and how often the thread that commits has lost to other
-    writers. An error that `decide` raises concerns this verb alone. Verbs may share a commit if their records of the
-    queue are equal.
-
-    Verbs with the same `joint` are of one kind. `joint` takes verbs, the lanes, and that number of losses. `joint`
-    decides all of these verbs in one step, or returns None if the result could differ from decisions one by one.
-    `asked` has the facts about this verb that `joint` needs.
+    Attributes:
+        decide: Takes the lanes, and how often the committing thread has lost. An error concerns this verb alone.
+        lanes: The lanes that the decision covers (None: all lanes of the queue).
+        targets: Looks up the queues that messages may move to (None: the verb moves none).
+        joint: Decides verbs with the same `joint` in one step. It returns None if the result could differ from
+            decisions one by one.
+        asked: The facts about this verb that `joint` needs.
     """
 
     def __init__(
@@ -87,13 +75,10 @@ class GroupedCall(PendingCall[Result], Generic[Result]):
         self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
-        #: Whether a commit that landed left this verb out, for the next commit.
         self.put_off = False
 
 
 class SharedVerbs:
-    """Runs verbs. Verbs of threads that wait at the same time may share one commit."""
-
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
         self._ledger = _OneLedger(opened, queues)
@@ -124,11 +109,10 @@ class SharedVerbs:
         raise attempts.outlasted()
 
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
-        """Try all verbs in one commit. If a verb is not done afterwards, it lost to another writer, or is put off.
+        """Try all verbs in one commit. A verb that is not done afterwards has lost, or is put off.
 
-        A verb is put off if it would grant a message that another verb of this commit grants. The version of the
-        granting commit (`claim.version`) distinguishes the holders of a message, so one commit grants a message to one
-        receipt only.
+        A verb is put off if another verb of this commit grants the same message. The granting commit's version
+        (`claim.version`) tells holders of a message apart, so one commit grants a message to one receipt only.
         """
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
@@ -141,7 +125,6 @@ class SharedVerbs:
             version = self._transactions.merge(name, "visibility", first.queue.id, plan, attempts)
             if version is None:
                 return
-            # Report refusals only after the commit: they can depend on other verbs in the same commit.
             for verb, answer in decided.answers:
                 verb.granted(answer(version))
             for verb, error in decided.refused:
@@ -150,8 +133,6 @@ class SharedVerbs:
                 verb.put_off = True
 
     def _load(self, verbs: Sequence[GroupedCall[Any]]) -> Loaded:
-        """Load the lanes that the verbs decide on. If one verb may move messages, load all lanes of the queue, and of
-        the queues that `targets` names."""
         queue, clock = verbs[0].queue, verbs[0].clock
         targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
         if targets is not None:
@@ -164,25 +145,22 @@ class SharedVerbs:
 
 
 class _OneLedger:
-    """Checks that the ledger that took a verb's commit still has the queue that the verb was called on.
+    """Checks that the ledger that took a verb's commit still has the verb's queue.
 
-    A generation ends when a process notices that other tables or a backup have replaced the ledger's tables. To notice
-    this, the process compares a table's log with what it has read of this log in the generation. The first read in a
-    generation has nothing to be compared with. The queue is therefore looked up again after the first verb of each
-    generation. After later verbs, the list of queues that was read last is enough if it has the queue.
+    A process notices a replaced table by comparing the log with its earlier reads in this generation. The first read of
+    a generation has no earlier read. The queue is therefore looked up again after the first verb of each generation.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._tables, self._queues = opened.tables, queues
-        #: The last generation in which a verb was checked.
         self._checked_generation = -1
 
     @contextmanager
     def of(self, queue: QueueRecord, verb: str) -> Iterator[None]:
-        """Return a context for a verb on a queue.
+        """Return a context that checks the queue after the verb.
 
-        After the verb, the context raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger
-        lacks the queue. Raises StorageFailed with `unknown` if this cannot be read.
+        Raises QueueDoesNotExist if the new ledger lacks the queue, and StorageFailed with `unknown` if this cannot be
+        read.
         """
         yield
         with after_commit(verb):
@@ -194,16 +172,15 @@ class _OneLedger:
 
 class _Send(PendingCall[list[StoredSend]]):
     def __init__(self, queue: QueueRecord, entries: Sequence[Entry], size: int) -> None:
-        # A queue with a bound on its messages may have room for one send and not for several together.
+        # A bounded queue may have room for one send and not for several together.
         super().__init__(object() if is_bounded(queue) else queue, size)
         self.entries = entries
 
 
 class SharedSends:
-    """Sends messages. Small sends of threads that wait at the same time may share one append.
+    """Sends messages. Small sends of waiting threads may share one append.
 
-    The small sends of one queue make one append at a time. If each made its own at once, their commits would lose to
-    each other, and those of other queues would lose to them.
+    A queue has one shared append at a time: the commits of concurrent appends would lose to each other.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
@@ -215,7 +192,7 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id does not share its append.
+        """Send messages (see Sender.send). A send with an attempt id is committed alone.
 
         Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
         """
@@ -251,19 +228,13 @@ class _Read(PendingCall[list[StoredMessage]]):
 
 
 class SharedReads:
-    """Reads the messages of grants. Small reads of threads that wait at the same time may share one read of the
-    table."""
-
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
     @uses_arrow
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Return those messages of a grant that have rows, in the order of Store.read.
-
-        The messages of a small grant may come from memory (see `state.recent_messages`).
-        """
+        """Return the messages of a grant that have rows, in the order of Store.read."""
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
         recent = self._reader.recent_messages(queue, grant)
@@ -284,16 +255,12 @@ class SharedReads:
 
 
 class CommitDecisions:
-    """The decisions of one commit, and the outcome of each verb. The lanes in `loaded` have the changes of all
-    decisions.
+    """The decisions of one commit. The lanes in `loaded` have the changes of all decisions.
 
     Attributes:
-        names: The names of the verbs in the commit.
-        joints: The decisions about several verbs in one step.
-        decisions: All decisions, in their order, with those of `joints`.
+        joints: The decisions about several verbs in one step. `decisions` has them, too.
         answers: The verbs that were decided, each with a function from the commit's version to its answer.
-        refused: The verbs whose decision raised an error, each with the error.
-        put_off: Verbs that would grant a message that another verb of this commit grants (see `SharedVerbs`).
+        put_off: The verbs that would grant a message that another verb of this commit grants.
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:
@@ -307,22 +274,20 @@ class CommitDecisions:
         self.put_off: list[GroupedCall[Any]] = []
 
     def add(self, verbs: Sequence[GroupedCall[Any]]) -> None:
-        """Decide verbs of one kind, in one step if possible, else one after the other."""
         if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
             self.add_one(verb)
 
     def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
-        """Decide verbs in one step. Return False, with the runs of `loaded` as before, if they have to be decided one
-        by one."""
+        """Decide verbs in one step. Return False, with `loaded` as before, if they have to be decided one by one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
         try:
             joint = decide(verbs, self.loaded, self._losses)
         except Exception:
-            # The error may concern only one of the verbs: decide them one by one.
+            # The error may concern only one of the verbs.
             joint = None
         if joint is None or not self._can_grant(joint.decision):
             self.loaded.take_back(before)
@@ -334,7 +299,6 @@ class CommitDecisions:
         return True
 
     def add_one(self, verb: GroupedCall[Any]) -> None:
-        """Decide a verb on the lanes as the verbs before it left them."""
         before = self.loaded.taken()
         try:
             decision = verb.decide(self.loaded, self._losses)
@@ -350,8 +314,7 @@ class CommitDecisions:
         self._commit(decision)
 
     def _can_grant(self, decision: Decision[Any]) -> bool:
-        """Return whether a decision can join the commit: no earlier decision grants one of the same messages under
-        another receipt."""
+        """Return whether no earlier decision grants one of the same messages under another receipt."""
         granted = decision.granted
         return not len(granted) or not any(_holders_differ(self.loaded, one, granted) for one in self._granted)
 
@@ -360,7 +323,6 @@ class CommitDecisions:
         self.answers.append((verb, answer))
 
     def _commit(self, decision: Decision[Any]) -> None:
-        """Add a decision to the commit."""
         if len(decision.granted):
             self._granted.append(decision.granted)
         self.loaded.take(decision)
@@ -368,7 +330,6 @@ class CommitDecisions:
 
 
 def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
-    """Return the verbs in groups of one kind each."""
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
@@ -376,7 +337,6 @@ def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
-    """Return whether two grants share a message under different receipts."""
     record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
     both = pieces.where(pieces.code != ABSENT)
     pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
@@ -387,9 +347,8 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit or read fails.
 
-    The thread of the first call raises the error. If the error is a LedgerError, each other call that is not done gets
-    a copy of the error. After any other exception (say, KeyboardInterrupt) these calls get StorageFailed with
-    `unknown`.
+    The first call's thread raises the error. The other calls get a copy of a LedgerError. After any other exception
+    they get StorageFailed with `unknown`.
     """
     try:
         yield

@@ -1,7 +1,4 @@
-"""Staged files of bulk sends: how they are published, given up and removed.
-
-Each try of a bulk send writes its files into a folder of its own below `messages`. See `rules.staging`.
-"""
+"""Staged files of bulk sends: how they are published, given up and removed (see `rules.staging`)."""
 
 from __future__ import annotations
 
@@ -33,13 +30,11 @@ def staged_folders(store: DeltaStore) -> Folders | None:
 
 
 def end_of(tables: Tables, folder: str) -> int | None:
-    """Return how a folder ended: PUBLISHED, or FENCED (given up), see `rules.staging` (None: it has not ended)."""
+    """Return how a folder ended: PUBLISHED, or FENCED (given up), or None."""
     return tables.transaction_version("messages", staging.application(folder))
 
 
 class Publisher:
-    """Publishes the files that one try of a send has staged."""
-
     def __init__(
         self,
         transactions: Transactions,
@@ -48,11 +43,10 @@ class Publisher:
         files: Sequence[StagedFile],
         admit: Callable[[], tuple[str, int] | None] | None = None,
     ) -> None:
-        """`admit` checks before each commit that the queue has room, and returns a further transaction for the commit
-        (None: there is none)."""
+        """`admit` checks before each commit that the queue has room, and may return a further transaction."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
-        #: Whether a commit was begun whose outcome is unknown.
+        #: Whether a commit's outcome is unknown.
         self.undecided = False
 
     def publish(
@@ -86,12 +80,10 @@ class Publisher:
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
-    """Remove folders of bulk sends that are over, and return how many were removed. A process that cannot list the
-    folders removes none.
+    """Remove folders of bulk sends that began long ago and are over, and return how many.
 
-    Only folders of sends that began long ago count (see `staging.is_abandoned`). A folder of unpublished files is given
-    up first, so that nobody can publish the files any more, and then removed. A published folder is removed when a
-    vacuum has removed all files in it.
+    A folder of unpublished files is first given up, so that nobody can publish the files any more. A published folder
+    is removed when a vacuum has removed all files in it. A process that cannot list the folders removes none.
     """
     folders, removed = staged_folders(store), 0
     if folders is None:
@@ -103,7 +95,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         try:
             removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
         except StorageFailed as error:
-            # One cause may be a Spark task that still writes to the folder.
+            # A Spark task may still write to the folder.
             log.warning("%s; the folder is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
@@ -111,16 +103,12 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
 
 
 def remove_folder_log(folders: Folders, folder: str) -> None:
-    """Remove the log of a published folder's own table: nobody reads that table."""
     with contextlib.suppress(StorageFailed):
         folders.remove(f"{folder}/_delta_log")
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Return whether a folder has ended: published, or given up. If it has not, commit that it is given up.
-
-    Returns False if this commit lost to another one, such as the sender's.
-    """
+    """Return whether a folder has ended. If not, try to give it up."""
     if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:
@@ -132,10 +120,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Remove a folder that was given up, or a published one that has no files any more. Return whether it is removed.
-
-    If a published folder still has files, only its log is removed.
-    """
+    """Remove a folder that was given up, or a published one without files. Return whether it is removed."""
     if end_of(store.engine, folder) != staging.FENCED:
         remove_folder_log(folders, folder)
         if folders.has_files(folder):

@@ -1,8 +1,4 @@
-"""DeltaStore: the Store on Delta tables.
-
-Sends append to `messages`. Most other verbs on messages record their decision as one MERGE into `visibility`. "See
-Store.send" means the contract of that method in `ledger.store.protocol`.
-"""
+"""DeltaStore: the Store on Delta tables."""
 
 from __future__ import annotations
 
@@ -81,11 +77,7 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues, by name.
-
-    `version` is the version of `visibility` that was read. `messages` is the newest version of `messages` that was read
-    for any queue. `now` is the clock's reading.
-    """
+    """The counts of all queues by name, and the versions of `visibility` and `messages` that were read."""
 
     version: int
     messages: int
@@ -96,8 +88,7 @@ class AllCounts(NamedTuple):
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share the store.
 
-    `outputs` are the output tables as the engine reaches them. `by_spark` reaches output tables through the user's
-    Spark session.
+    `outputs` reaches output tables through the engine, `by_spark` through the user's Spark session.
     """
 
     def __init__(
@@ -112,9 +103,7 @@ class DeltaStore:
         readiness: Readiness | None = None,
     ) -> None:
         self.sender_id = sender_id
-        #: The user's session of Spark, if there is one.
         self.spark = None if by_spark is None else by_spark.session
-        #: The storage options of delta-rs, if delta-rs commits.
         self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self._readiness = readiness
@@ -145,64 +134,48 @@ class DeltaStore:
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
-        """See Store.create_queue, and `verbs.queues`."""
         return self._queues.create(name, attributes, tags, clock)
 
     def queue(self, name: str) -> QueueRecord:
-        """See Store.queue, and `verbs.queues`."""
         return self._queues.get(name)
 
     def queues(self) -> list[QueueRecord]:
-        """See Store.queues, and `verbs.queues`."""
         return self._queues.all()
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """See Store.change_queue. Raises ClocksDisagree if the queue's time is too far ahead of the clock (see
-        `LaneTimes`).
-
-        A change to a longer retention records, by the clock, which messages have expired.
-        """
+        """See Store. Raises ClocksDisagree if the queue's time is too far ahead of the clock."""
         self.times.require(queue, clock)
         return self._queues.change(queue, change, clock)
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """See Store.delete_queue, and `verbs.queues`."""
         self._queues.delete(queue, clock)
 
     def require_queue(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
-        """See `verbs.queues`, `Queues.require`."""
         return self._queues.require(queue, others)
 
     def current_queue(self, queue: QueueRecord) -> QueueRecord:
-        """See `verbs.queues`, `Queues.current`."""
         return self._queues.current(queue)
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
-        """See `verbs.queues`, `Queues.expire`."""
         return self._queues.expire(queues, at, clock)
 
     def put_back_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """See `verbs.queues`, `Queues.put_back`."""
         self._queues.put_back(queue, clock)
 
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """See Store.send, and `verbs.sending`. Small sends of several threads may share an append (`verbs.sharing`)."""
         return self._sends.send(queue, entries, clock, attempt_id)
 
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
-        """See Store.receive, and `verbs.receiving`."""
         return self._receiver.receive(queue, requests, clock)
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """See Store.apply, and `verbs.actions`."""
         return self._applier.apply(queue, actions, limits, receipts, clock)
 
     def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
-        """See Store.reject, and `verbs.moving`."""
         return self._rejecter.reject(queue, actions, clock)
 
     def redrive(
@@ -213,42 +186,32 @@ class DeltaStore:
         chosen: pa.Table | None,
         clock: Clock,
     ) -> int:
-        """See Store.redrive, and `verbs.moving`."""
         return self._redriver.redrive(source, target, maximum, chosen, clock)
 
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """See Store.purge, and `verbs.purging`."""
         return self._purger.purge(queue, clock, older_than)
 
     def tasks(self) -> list[MoveTask]:
-        """See Store.tasks, and `verbs.move_tasks`."""
         return self._tasks.all()
 
     def put_task(self, task: MoveTask) -> bool:
-        """See Store.put_task, and `verbs.move_tasks`."""
         return self._tasks.put(task)
 
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """See Store.contents, and `verbs.contents`."""
         return self._contents.contents(queue, clock, after, until)
 
     def copy_progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """See Store.copy_progress, and `verbs.copies`."""
         return self._copies.progress(queue, key)
 
     def add_copies(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """See Store.add_copies, and `verbs.copies`."""
         return self._copies.add(queue, messages, key, progress, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Restore the messages of a receipt (see Store.restore), in one MERGE over the lanes that change.
-
-        Before the MERGE, fences may be committed to output tables (see `Outputs.fence_writes`).
-        """
+        """See Store. Fences may be committed to output tables before the MERGE."""
 
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock)
@@ -272,10 +235,7 @@ class DeltaStore:
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """Lock a message (see Store.lock), in one MERGE over the message's lane.
-
-        Before the MERGE, a fence may be committed to an output table (see `Outputs.fence_doubts`).
-        """
+        """See Store. A fence may be committed to an output table before the MERGE."""
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
@@ -294,18 +254,12 @@ class DeltaStore:
         return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
-        """Return a message (see Store.peek). Reads the records of the message's lane, and the message's row. Commits
-        nothing.
-
-        If the message was sent to another queue, the records of all lanes are read.
-        """
         loaded = self._opened.load(queue, None, self._lanes_of(queue, message_id))
         found, code = self._find(queue, loaded, message_id)
         lane = int(loaded.lanes.lanes(found)[0])
         return self._reader.message(queue, lane, message_id, loaded.lanes.record(code))
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
-        """Return the messages that a receipt holds (see Store.held), by one read of the queue's records."""
         loaded = self._opened.load(queue, clock, receipt_id=receipt_id)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         is_held = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
@@ -313,10 +267,7 @@ class DeltaStore:
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """Read the messages of a grant (see Store.read). Small reads of several threads may share one read.
-
-        Raises LedgerDamaged if the grant still holds a message that has no row.
-        """
+        """See Store. Raises LedgerDamaged if the grant still holds a message that has no row."""
         messages = self._reads.read(queue, grant)
         if len(messages) < grant.count:
             rows = [(one.segment, one.seq, one.seq) for one in messages]
@@ -325,11 +276,7 @@ class DeltaStore:
         return messages
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row.
-
-        Reads the log of `messages`, and segments with files whose ordinals the log does not show. Reads `visibility`
-        only if rows are missing.
-        """
+        """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row."""
         missing = missing_of(self.listings.newest(), runs)
         if missing.num_rows:
             self._require_none_held(queue, grant, missing)
@@ -337,8 +284,8 @@ class DeltaStore:
     def _require_none_held(self, queue: QueueRecord, grant: Grant, missing: pa.Table) -> None:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
-        Upkeep drops a message only when it is final in every queue (see `tidying`). This method reads the records after
-        its caller looked for the rows. Upkeep therefore cannot have dropped a held message: its row is lost.
+        Upkeep drops only final messages, and a held message is not final. The caller looked for the rows before this
+        method reads the records, so the row of a held message is lost.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -346,15 +293,12 @@ class DeltaStore:
             raise missing_rows(grant.receipt_id, grant.count, lost, self.engine.place("messages"))
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return the leases (see Store.leases), by one read of the queue's records."""
         return self._leases(queue, clock, postponed=False)
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
-        """Return the postponed leases (see Store.postponed), by one read of the queue's records."""
         return self._leases(queue, clock, postponed=True)
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
-        """Return the postponed runs by receipt (see Store.given_back), by one read of the queue's records."""
         loaded = self._opened.load(queue, clock)
         lanes, codes_by_receipt = loaded.lanes, dict[str, list[int]]()
         for code in set(lanes.runs.code.tolist()):
@@ -373,14 +317,10 @@ class DeltaStore:
         return leases_of(recorded, loaded.now, postponed=postponed)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> StateCounts:
-        """Return the queue's counts, from one version of the records and one listing of `messages`.
-
-        Files of `messages` are read if the log does not show enough about them (see `Listing`).
-        """
         return _counts(self._opened.load(queue, clock).classify(self.listings))
 
     def all_counts(self, clock: Clock) -> AllCounts:
-        """Return the counts of all queues, as of one version of the records (see AllCounts)."""
+        """Return the counts of all queues, as of one version of the records."""
         snapshot, now, loaded = load_all(self.engine, self.settings, list(self.queues()), clock)
         counts = {name: _counts(one.classify(self.listings)) for name, one in loaded.items()}
         read = [one.read["messages"] for one in loaded.values()]
@@ -391,7 +331,7 @@ class DeltaStore:
         return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
-        # `Engine.version` proves nothing: for a table that is gone it may return the last known version.
+        # `Engine.version` may return the last known version of a table that is gone.
         for table in TABLES:
             if not self.engine.exists(table):
                 gone = gone_folder(self.engine.place(table))
@@ -411,25 +351,19 @@ class DeltaStore:
         return {} if self._readiness is None else self._readiness.refusals()
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
-        """Return the one lane of a message that was sent to this queue.
-
-        Return None (any lane) for a message that was sent to another queue, or whose segment was dropped.
-        """
+        """Return the one lane of a message that was sent to this queue, else None (any lane)."""
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _exists(self, highest: int | None, message_id: str) -> bool:
-        """Return whether a message was sent. `highest` is the highest ordinal of its segment (None: the log does not
-        show it).
+        """Return whether a message was sent. `highest` is the highest ordinal of its segment.
 
-        A user's OPTIMIZE may have left a file without statistics. Then the log shows no ordinal, and this method looks
-        for the message's row.
+        The log shows no ordinal (None) of files that a user's OPTIMIZE wrote without statistics.
         """
         return self._reader.has_row(message_id) if highest is None else ids.place(message_id)[1] <= highest
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
-        """Return a message as a run, and the code of its record (ABSENT: the message has none). Raises
-        MessageDoesNotExist."""
+        """Return a message as a run, and its record's code. Raises MessageDoesNotExist."""
         segment, seq = ids.place(message_id)
         home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
@@ -443,7 +377,6 @@ class DeltaStore:
 
 
 def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
-    """Return the error about `lost` of the `count` messages of a claim, which have no row in the table at `place`."""
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
         "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "

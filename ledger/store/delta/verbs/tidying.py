@@ -1,10 +1,7 @@
 """Upkeep of the records of messages: usually one commit for each lane that needs a change.
 
-A message is *final* in a queue when no verb of this queue can change it any more (`is_final`). A verb that decided on
-an older state does not commit, because it conflicts through the lane's head row.
-
-An expired message must become final before it may be dropped. First the queue records for good which messages have
-expired. Then the lane records the message as deleted.
+An expired message must become final before it may be dropped (see `is_final`). First the queue records for good which
+messages have expired. Then the lane records the message as deleted.
 """
 
 from __future__ import annotations
@@ -34,17 +31,15 @@ from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
 
 log = logging.getLogger("ledger.upkeep")
-#: How often `try_commit` tries a commit, and the first pause between tries, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
-#: An instant before all others: no message was sent or deleted by then.
 NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
-    """Return whether a message is final in this queue: no verb of the queue can change it any more.
+    """Return whether no verb of this queue can change a message any more: the message is *final*.
 
-    A message is final if it was deleted by the instant `before` and its record has no receipt to restore it by. A
-    message that was moved to another queue is final, too.
+    A message is final if it was moved away, or if it was deleted by the instant `before` and has no receipt to restore
+    it by. A verb that decided on an older state conflicts through the lane's head row.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -53,9 +48,9 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts (NEVER: none do). If the clock is not confirmed (see
-    `ages`), `tidy` and `repair` use the instant `not_beyond` in its place (None: the clock is confirmed). `repair`,
-    `forget` and `tidy` remove no rows in a generation after `generation`: they raise LogReplaced.
+    Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see `ages`), `tidy` and
+    `repair` use the instant `not_beyond` in its place. Removals of rows raise LogReplaced in a generation after
+    `generation`.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -65,8 +60,7 @@ class Tidying:
     def repair(self, rows: pa.Table) -> None:
         """Give lanes that have several head rows one head row again.
 
-        `rows` are all rows of `visibility`. Each such lane gets a new head row, which verbs then use. A second commit
-        removes the other head rows.
+        One commit adds a new head row, which verbs then use. A second commit removes the others.
         """
         heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
         for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
@@ -81,7 +75,6 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
-            # If another upkeep has left one head row meanwhile, add none, and keep that row.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
                 edits = kept = lanes.heads.one_more(lane, now)
@@ -93,10 +86,10 @@ class Tidying:
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
         """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
-        to do it.
+        to.
 
-        Each of `lanes` gets a head row, if it has none. Then all rows of the queue are removed. A verb that decided
-        before the removal to move messages of the queue conflicts with the removal.
+        Each lane first gets a head row: through it, a verb that is about to move the queue's messages conflicts with
+        the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -111,10 +104,8 @@ class Tidying:
         return try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Record for good which messages had expired at the instant `at`, in the queues that have such messages.
-
-        Return all `queues`. Those that were recorded are as after the commit, and the others as they were given.
-        """
+        """Record for good which messages had expired at the instant `at`. Return all `queues` as they are
+        afterwards."""
         with_expired = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         changed_by_id = (
             {queue.id: queue for queue in self._store.expire(with_expired, at, self._clock)} if with_expired else {}
@@ -122,13 +113,11 @@ class Tidying:
         return [changed_by_id.get(queue.id, queue) for queue in queues]
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy those lanes of a queue that need it, each in one commit. Return how many runs were saved.
+        """Tidy the lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about messages whose segment was dropped. A commit also removes the receipts from rows
-        about old deletions, and joins neighbours among these rows. Messages that the queue has noted as expired are
-        recorded as deleted, except those in flight or locked.
-
-        `rows` and `listing`, of any version, show which lanes are worth a commit.
+        A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. Messages
+        that the queue has noted as expired are recorded as deleted, except those in flight or locked. `rows` and
+        `listing` may be of any version.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing)
@@ -140,7 +129,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # List the messages after reading the rows: a message that has a row is then listed, unless it was dropped.
+            # The listing is newer than the rows, so it lacks only dropped messages.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
@@ -151,8 +140,7 @@ class Tidying:
     def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
         """Return the runs to record in the lanes, and how many runs this saves.
 
-        With `only`, no expired messages of other lanes are recorded as deleted. Returns the runs as they are if the
-        change would save no run, take no receipt away, and record no expired message.
+        `only` is the only lane whose expired messages are recorded as deleted.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -168,18 +156,17 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # Judge by this round's instant, not by the lane's own time, which a clock ahead may have set.
+        # A clock ahead may have set the lane's own time.
         expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined
 
     def _now(self) -> int:
-        """Return the instant by which this round judges."""
         return self._clock() if self._not_beyond is None else self._not_beyond
 
     def _is_believed(self, queue: QueueRecord) -> bool:
-        """Return whether a right clock can have made the queue's note of what has expired."""
+        """Return whether a right clock can have noted what has expired."""
         return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
@@ -198,8 +185,8 @@ class Tidying:
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
-    """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight
-    or locked."""
+    """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight or
+    locked."""
     files, pieces = existing_messages(lanes, listing, now, until)
     chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (kept_from(lanes, files, pieces) <= until)
     if only is not None:
@@ -217,9 +204,9 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses: the next round has to make it.
+    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses.
 
-    Each try makes the same commit, because the commit decides nothing. Raises LogReplaced and StorageFailed.
+    Each try makes the same `commit`, which must decide nothing. Raises LogReplaced and StorageFailed.
     """
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:

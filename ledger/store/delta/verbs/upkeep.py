@@ -1,10 +1,7 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-No verb needs upkeep for being right, but the table `receipts` needs it to be complete. A round, or
-`Ledger.fill_receipts`, must copy the events of commits before these commits are older than `log_retention`.
-
-A round with a vacuum writes the settings `log_retention` and `deleted_file_retention`, if they are given, into the
-properties of the tables (`set_retention`). Both engines obey these properties.
+Only `receipts` needs upkeep to be right. A round, or `Ledger.fill_receipts`, must copy the events of commits before
+these commits are older than `log_retention`.
 """
 
 from __future__ import annotations
@@ -44,16 +41,14 @@ from ledger.store.protocol import QueueRecord
 
 
 def kept(engine: Engine, table: str) -> Kept:
-    """Return how long a table keeps its past, by its properties. Delta's defaults replace a property that is missing or
-    cannot be parsed."""
+    """Return how long a table keeps its past, by its properties or Delta's defaults."""
     return kept_by(engine.layout(table).properties)
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
     """Raise InvalidParameterValue if a table would keep files for longer than commits.
 
-    Checks only settings that give one of `log_retention` and `deleted_file_retention`. Settings that give both are
-    checked when they are read.
+    Settings with both retentions were checked when they were read.
     """
     log_retention, file_retention = settings.log_retention, settings.deleted_file_retention
     if (log_retention is None) == (file_retention is None):
@@ -69,7 +64,6 @@ def require_possible(engine: Engine, settings: Settings) -> None:
 
 
 def set_retention(engine: Engine, transactions: Transactions, settings: Settings, table: str, clock: Clock) -> None:
-    """Set the retention properties of a table in one commit, if the settings give other values than the table has."""
     seconds_by_property = {LOG_RETENTION: settings.log_retention, FILE_RETENTION: settings.deleted_file_retention}
     properties = engine.layout(table).properties
     new = {
@@ -84,12 +78,10 @@ def set_retention(engine: Engine, transactions: Transactions, settings: Settings
 
 
 log = logging.getLogger("ledger.upkeep")
-#: Upkeep joins the files of an open segment that has at least this many.
+#: The fewest files of an open segment that upkeep joins.
 FILES_WORTH_COMPACTING = 8
-#: The most runs of messages, or whole segments, in one predicate. A predicate with thousands overflows delta-rs's
-#: stack.
+#: The most parts of one predicate. Thousands overflow delta-rs's stack.
 MOST_AT_ONCE = 500
-#: The columns that locate a segment.
 PLACE = ["queue", "lane", "segment"]
 Place = tuple[str, int, str]
 
@@ -104,7 +96,7 @@ class UpkeepReport:
         segments_dropped: How many finished segments of existing queues the round dropped, or tried to drop in commits
             that lost.
         rows_joined: How many runs of existing queues `visibility` lost (a set counts as its runs).
-        lanes_compacted: In how many lanes files were joined. A lane may count twice, as a round joins files twice.
+        lanes_compacted: How often the files of a lane were joined. A round can join a lane's files twice.
     """
 
     receipts_filled: int
@@ -118,8 +110,7 @@ class UpkeepReport:
 class Segment:
     """A segment as it was listed.
 
-    `runs` are the listed messages of an open segment, as first and last ordinals. (The ordinal of a message is its
-    place in its segment.) A sealed segment, which gains no messages, has no `runs`.
+    `runs` are the first and last ordinals of an open segment's listed messages. A sealed segment gains no messages.
     """
 
     queue: str
@@ -128,14 +119,11 @@ class Segment:
     runs: tuple[tuple[int, int], ...] = ()
 
     def predicates(self) -> list[str]:
-        """Return SQL predicates for the messages that were listed: one for each run, or one for a whole sealed
-        segment."""
         named = f"segment = {literal(self.name)}"
         return [f"({named} AND seq BETWEEN {first} AND {last})" for first, last in self.runs] or [named]
 
     @property
     def is_open(self) -> bool:
-        """Whether the segment may gain messages."""
         return ids.is_open(self.name)
 
 
@@ -145,16 +133,14 @@ class Upkeep:
     A message may be dropped when it is *final* in every queue (see `tidying`), and it stays final. The round may
     therefore read the tables at different versions, as long as it misses no message and no record:
 
-    - A round lists the files of `messages` before it reads records and queues. The round drops no segment that begins
-      afterwards. A sealed segment gains no messages, and of an open segment the round drops only the listed ordinals.
-    - The round lists queues after those files and after `visibility`. A queue exists before its messages and records. A
-      queue that has messages or records and is missing from the list was therefore deleted for good. The round removes
-      the records of that queue before it drops any of its messages. A verb that is about to move messages out of the
-      queue conflicts with this removal.
-    - After that the round reads, from one version of `visibility`, whether messages are final. A message that moves is
-      in one of its two queues in that version. All queues in that version count.
-    - No commit of the round removes rows in another *generation* than the round began in. A generation ends when other
-      tables or a backup replace the ledger's tables. Then the commit is refused, and the round begins anew.
+    - The round lists the files of `messages` before records and queues, and drops no later segment. A sealed segment
+      gains no messages. Of an open segment the round drops only the listed ordinals.
+    - The round lists queues after files and records. A queue exists before its messages, so a queue missing from the
+      list was deleted. The round removes the queue's records before its messages. A verb that is about to move messages
+      out of the queue conflicts with this removal.
+    - One version of `visibility` then decides which messages are final. In that version a message that moves is in one
+      of its two queues.
+    - A commit that removes rows is refused in another *generation* than the round began in. Then the round begins anew.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
@@ -165,9 +151,8 @@ class Upkeep:
     def run(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
         """Do one round over all queues. The round judges ages by the instant `judged.at` (None: it judges none).
 
-        Deleted messages keep their receipts for at least keep_deleted_receipts seconds (a setting). `vacuum`: also
-        remove files that no kept version needs. Raises StorageFailed. Raises ContentionOutlastedRetries if the ledger
-        is replaced, or a commit loses, again and again.
+        `vacuum`: also remove files that no kept version needs. Raises StorageFailed. Raises ContentionOutlastedRetries
+        if the ledger is replaced, or a commit loses, again and again.
         """
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
@@ -198,7 +183,7 @@ class Upkeep:
         lanes = _lanes(files)
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
-        # A message counts as expired only if it has expired by the clock of every driver.
+        # A message must have expired by the clock of every driver.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
         joined = 0
@@ -223,25 +208,22 @@ class Upkeep:
             self._say(f"vacuums {table}")
             set_retention(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
-                # Fill again just before the vacuum, which can remove entries of the log.
+                # The vacuum can remove entries of the log that `receipts` lacks.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            # The engines vacuum by the machine's clock: vacuum only if it is near `judged.at`.
+            # The engines vacuum by the machine's clock.
             if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
-            # Count only queues whose segments are all gone: a segment with dead letters in another queue stays.
+            # A segment with dead letters in another queue stays.
             removed -= _lanes(self._engine.files()[1]).keys()
         report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
     def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy a queue (see Tidying.tidy) and return how many runs were saved.
-
-        If the queue's time is too far ahead of the clock, log a warning and skip the queue.
-        """
+        """Tidy a queue and return how many runs were saved: none if the queue's time is too far ahead."""
         try:
             return tidying.tidy(queue, rows, listing)
         except ClocksDisagree as error:
@@ -259,16 +241,13 @@ class Upkeep:
     ) -> list[Segment]:
         """Return the segments that may be dropped once all their messages are final.
 
-        An open segment stays while its sender may still append to it. A segment of a FIFO queue stays while
-        deduplication still reads it, by the clock of any driver. A segment of a queue that is not in `queues` stays
-        unless the queue is `forgotten`. A segment also stays if it has a message from after `now`, or a file whose age
-        the log does not show.
+        A segment stays if a sender may append to it, if deduplication reads it, or if its deleted queue is not
+        `forgotten`. It also stays if it is newer than `now` or of unknown age.
         """
         opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
         times = [("first_sent_at", "min"), ("last_sent_at", "max")]
         segments: list[Segment] = []
-        # The log does not show the ages of files without statistics.
         ageless = set(files.filter(pc.is_null(files["last_sent_at"]))["segment"].to_pylist())
         for row in files.group_by(["queue", "lane", "segment"]).aggregate(times).to_pylist():
             queue, name = row["queue"], row["segment"]
@@ -279,14 +258,13 @@ class Upkeep:
             if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
                 continue
             segments.append(Segment(queue, row["lane"], name))
-        # Drop only the listed runs of an open segment: a stalled send may still commit further ordinals.
+        # A stalled send may still commit further ordinals of an open segment.
         runs = {
             queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in segments if one.is_open}
         }
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
     def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
-        """Return the segments whose messages are all final in every queue, as of one version of the records."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
@@ -298,13 +276,9 @@ class Upkeep:
         return [segment for segment in droppable if segment.name not in needed]
 
     def _drop(self, queue: str, segments: list[Segment]) -> None:
-        """Remove finished segments of a queue, in commits of at most MOST_AT_ONCE predicates.
-
-        A commit that keeps losing to others is left to the next round (see `try_commit`).
-        """
         log.info("dropping %d finished segments of %s", len(segments), queue)
         for is_open in (False, True):
-            # Remove sealed segments in commits of their own, which rewrite no file.
+            # Commits that remove only sealed segments rewrite no file.
             chosen = [segment for segment in segments if segment.is_open == is_open]
             parts = [(part, segment.lane) for segment in chosen for part in segment.predicates()]
             for start in range(0, len(parts), MOST_AT_ONCE):
@@ -324,7 +298,6 @@ class Upkeep:
 
 
 def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
-    """Return the lanes in which each queue has messages."""
     lanes_by_queue: dict[str, list[int]] = {}
     for row in files.group_by(["queue", "lane"]).aggregate([]).to_pylist():
         lanes_by_queue.setdefault(row["queue"], []).append(row["lane"])
@@ -332,7 +305,6 @@ def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
 
 
 def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return the ordinals (first, last) of each segment, with neighbours joined."""
     runs_by_segment: dict[str, list[tuple[int, int]]] = {}
     for name, first, last in sorted(zip(files.segment.to_pylist(), files.first_seq.tolist(), files.last_seq.tolist())):
         joined = runs_by_segment.setdefault(name, [])
@@ -343,8 +315,6 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def _of_many_files(files: pa.Table) -> set[Place]:
-    """Return the open segments that have at least FILES_WORTH_COMPACTING files (files without statistics do not
-    count)."""
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -370,7 +340,6 @@ def _doubled(files: pa.Table) -> set[Place]:
 
 
 def _where(places: Iterable[Place]) -> list[Where]:
-    """Return a Where for each lane of a queue, with the segments in that lane."""
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

@@ -1,8 +1,4 @@
-"""Vital signs of a ledger: values that grow with its load, and signs that something hangs.
-
-A measurement lists the files of all tables and reads the rows of `visibility` and the newest commits. Files of
-`messages` are read only if the log does not show enough about them.
-"""
+"""Vital signs of a ledger: values that grow with its load, and signs that something hangs."""
 
 from __future__ import annotations
 
@@ -31,11 +27,9 @@ from ledger.store.protocol import QueueRecord
 
 @dataclass(frozen=True)
 class OldestClaim:
-    """The claim that has been held for the longest time, of those that have messages in flight.
+    """The claim with messages in flight that has been held for the longest time.
 
     Attributes:
-        queue: Its queue's name.
-        receipt_id: Its receipt.
         age: Seconds since the claim was granted, or granted again under its attempt id.
         beat_age: Seconds since the claim was granted or extended last (None: not within the newest 2,000 commits to
             `visibility`).
@@ -49,8 +43,7 @@ class OldestClaim:
 
 @dataclass(frozen=True)
 class OldestMessage:
-    """The message that was sent first of those that are not deleted, expired or moved: the name of its queue, and its
-    `age` in seconds. (See `Classified.oldest_sent_at`.)"""
+    """The oldest message that is not deleted, expired or moved. `age` is in seconds."""
 
     queue: str
     age: float
@@ -62,7 +55,7 @@ class Vitals:
 
     Attributes:
         disk: The room that the tables take.
-        unjoined_receipts: The number of receipts under which messages were deleted that can still be restored.
+        unjoined_receipts: The number of receipts whose deleted messages can still be restored.
         oldest_claim: The claim that has been held for the longest time (None: no message is in flight).
         oldest_message: The oldest message (None: there is no message, or the clocks disagree).
         recent: The values that the newest commits show.
@@ -76,8 +69,6 @@ class Vitals:
 
 
 class VitalSigns:
-    """Measures one ledger. Threads share the object."""
-
     def __init__(
         self,
         engine: Engine,
@@ -91,7 +82,7 @@ class VitalSigns:
         self._watch = CommitWatch(engine)
 
     def measure(self, clock: Clock) -> Vitals:
-        """Return the vital signs. Writes nothing.
+        """Return the vital signs.
 
         Raises StorageFailed, LedgerDamaged, and TableAltered for a table that no verb can use.
         """
@@ -110,8 +101,7 @@ class VitalSigns:
         )
 
     def disk_use(self) -> DiskUse:
-        """Return the room that the tables take. Lists their files: on an object store, a request for every 1,000
-        files."""
+        """Return the room that the tables take. On an object store, each 1,000 files take a request."""
         places = {table: self._engine.place(table) for table in TABLES}
         with translating_errors(places["messages"]):
             stored = [table_files(place, self._options) for place in places.values()]
@@ -134,7 +124,6 @@ class VitalSigns:
         return OldestClaim(names[queue], receipt_id, _seconds(now - received_at), age)
 
     def _oldest_message(self, rows: pa.Table, queues: Sequence[QueueRecord], clock: Clock) -> OldestMessage | None:
-        # Skip queues that have no messages and no records.
         active_queues = {*rows["queue"].unique().to_pylist(), *self._listings.newest().queues()}
         try:
             _, now, loaded = load_all(
