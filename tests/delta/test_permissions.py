@@ -4,7 +4,6 @@ Each user is a process that was started by root, and became that user once it ha
 """
 
 import grp
-import grp
 import os
 import pwd
 import stat

@@ -116,6 +116,18 @@ def test_a_beat_before_the_newest_commits_is_not_known(open_ledger, clock, monke
     assert (known.oldest_claim, known.recent) == (again.oldest_claim, again.recent) and known.recent.seconds == 2
 
 
+def test_commits_by_a_clock_ahead_do_not_make_an_hour_a_second(open_ledger, clock, monkeypatch):
+    monkeypatch.setattr(commit_watch, "MOST_COMMITS", 2)
+    ledger = open_ledger()
+    queue = ledger.create_queue("work")
+    queue.send(["a", "b", "c"])
+    clock.advance(600)
+    queue.receive(1)
+    queue.receive(1)
+    clock.advance(-600)
+    assert vitals(ledger).recent.seconds == 3_600
+
+
 def test_the_oldest_message_is_told_of_all_queues_whatever_its_state(open_ledger, clock):
     ledger = open_ledger()
     assert vitals(ledger).oldest_message is None

@@ -87,7 +87,8 @@ class CommitWatch:
         """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
-            since = max([now - RATE_SECONDS * MILLISECONDS, *full])
+            # A commit by a clock ahead bounds nothing.
+            since = max([now - RATE_SECONDS * MILLISECONDS, *(at for at in full if at < now)])
             lately = [one for seen in self._seen.values() for one in seen if one.verb and one.at >= since]
             paths = Counter(one.path for one in self._seen["visibility"])
         seconds = max(1.0, (now - since) / MILLISECONDS)

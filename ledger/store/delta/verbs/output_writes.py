@@ -251,18 +251,17 @@ class Outputs:
 
 
 def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
-    kinds_in_words = " and some ".join(sorted(kind.value for kind in kinds))
-    return LeaseLost(
-        f"Of these messages of the claim {receipt_id}, some are {kinds_in_words}; nothing was written "
-        "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
-    )
+    in_words = " and some ".join(sorted(kind.value for kind in kinds))
+    which = f"some are {in_words}" if len(kinds) > 1 else f"all are {in_words}"
+    way = "Take queue.claim(receipt_id), and write what is held" if Part.HELD in kinds else "Receive anew"
+    return LeaseLost(f"Of these messages of the claim {receipt_id}, {which}; nothing was written now. {way}")
 
 
 def _unknown_write_error(runs: pa.Table) -> LeaseLost:
     return LeaseLost(
         f"The rows of this write are in its table, and none of its {count_messages(runs)} messages was acknowledged: "
-        "the ledger does not know of the write. It was replaced by a backup or made anew meanwhile, or what the write "
-        "acknowledged was restored. Whoever receives the messages writes rows for them again"
+        "the ledger does not know of the write. It was replaced by a backup or made anew meanwhile, or the "
+        "messages expired or were restored. Whoever receives the messages writes rows for them again"
     )
 
 
