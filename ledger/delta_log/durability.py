@@ -1,32 +1,28 @@
 """Durability on a local path: which files are synced, in which order.
 
-A file system keeps written bytes and names in memory for up to half a minute. A power cut loses some of them, in any
-order: the name of a commit can survive without its bytes. With the setting `sync` on, a process therefore keeps four
-rules.
+A power cut loses some of what a file system keeps in memory, in any order: the name of a commit can survive without its
+bytes. With the setting `sync` on, a process therefore keeps four rules.
 
 1. *The data before the commit.* The data files of a commit, and the folders that have their names, are synced before
-   the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
+   the commit becomes visible.
 2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
    entry its name.
-3. *The name before the answer.* The folder of the log is synced before the call returns. One sync covers all calls that
-share a commit.
+3. *The name before the answer.* The folder of the log is synced before the call returns.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has the work's rows. A power cut could then lose the rows and keep the record. Therefore `make_durable`
-   syncs each version that this process has seen. This happens before the process commits to another table, and before
-   it answers without a commit. (A later commit to the same table makes both durable, because one folder has both
-   names.)
+   another table has the work's rows. A power cut could then lose the rows and keep the record. So `make_durable` syncs
+   each version that this process has seen, before the process commits to another table, and before it answers without a
+   commit. (A later commit to the same table makes both durable, because one folder has both names.)
 
-**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
-this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
-mark come from Spark, from delta-rs, or from a process with the setting `sync` off. (Version 0 and changes of properties
-lack the mark, too.) Before a process with `sync` on relies on such a commit, the process syncs the commit's data files
-and its entry. The process does the same for earlier commits, back to the nearest one that has the mark or that was
-synced before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.)
+**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
+before it were synced first. A process that reads such a commit need only sync the log's folder. Commits of Spark, of
+delta-rs, or of a process with `sync` off lack the mark, and so do version 0 and changes of properties. Before a process
+with `sync` on relies on such a commit, it syncs the commit's data files and its entry. It does the same for earlier
+commits, back to the nearest one that has the mark or that was synced before.
 
-**Checkpoints** that this package writes are durable before they can be seen. Checkpoints that an engine writes are
-synced later, at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears a
-checkpoint before that sync, the entries replace the checkpoint: see `damage.mend`.
+**Checkpoints** that this package writes are durable before they can be seen. Checkpoints of engines are synced later,
+at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears a checkpoint
+before that sync, the entries replace it: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -43,13 +39,11 @@ from urllib.parse import unquote
 
 from ledger.runtime.threads import Workers
 
-#: The mark in the commitInfo of a commit that was synced before it became visible, with all versions before it.
 SYNCED = "synced"
 #: The most commits without the mark that are read one by one. For more, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: Above FEW_FILES files, THREADS threads sync them. Up to this number, threads save nothing.
+#: Up to FEW_FILES files, threads save nothing.
 FEW_FILES, THREADS = 4, 8
-#: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
 #: The folders whose names this process has made durable in their parents.
 _named: set[str] = set()
@@ -71,7 +65,6 @@ def durability_of(place: Path) -> Durability:
 
 
 def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the actions of a commit with SYNCED in its commitInfo."""
     return [
         {"commitInfo": {**action["commitInfo"], SYNCED: True}} if "commitInfo" in action else action
         for action in actions
@@ -89,7 +82,7 @@ class Durability:
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable, and the folders that have their names. Sync the open files with these `descriptors`, too.
+        """Make files durable, and the folders that have their names, and open files with these `descriptors`.
 
         A file that is gone is left out.
         """
@@ -115,7 +108,6 @@ class Durability:
             self._sync_names_of(folder)
 
     def _sync_names_of(self, folder: str) -> None:
-        """Make the name of a folder durable, and the names of its parents."""
         while folder not in _named:
             parent = os.path.dirname(folder)  # noqa: PTH120
             if parent == folder:
@@ -127,15 +119,13 @@ class Durability:
             folder = parent
 
     def sync_folder(self, descriptor: int, folder: str) -> None:
-        """Make durable the names in an open folder, and the name of the folder itself."""
         _sync_open_folder(descriptor, is_ours=True)
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
         """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
 
-        `below` is a folder that has existed, and has the new one below it. Raises FileNotFoundError, and makes nothing,
-        if `below` is gone.
+        Raises FileNotFoundError, and makes nothing, if a folder `below`, which has the new one below it, is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
@@ -149,9 +139,7 @@ class Durability:
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
         """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4.
 
-        Args:
-            version: The version that a commit is made on, or that a decision relied on.
-            entry_of: Returns the path of a version's entry in the log.
+        `entry_of` returns the path of a version's entry.
         """
         self._forget_other_log()
         if version <= self._prepared:
@@ -185,10 +173,7 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Remember that a version and all before it are durable. `entry` is the path of its entry, with this `stamp`.
-
-        Version 0 begins a new log, so what was noted before is forgotten.
-        """
+        """Remember that a version and all before it are durable. Version 0 begins a new log."""
         if version == 0 or version >= self._durable:
             self._witness = entry, stamp
         if version == 0:
@@ -197,10 +182,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in this log's place.
-
-        The same happens if `_witness` was removed with old entries.
-        """
+        """Forget what is durable if another log is in this log's place, or `_witness` was removed with old entries."""
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
             self._durable = self._prepared = -1
@@ -214,10 +196,8 @@ class Durability:
 
 
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
-    """Return the stamp of a file; None: there is no file. Another file in its place has another stamp.
-
-    `folder` is the descriptor of an open folder that has the file.
-    """
+    """Return the stamp of a file (see `storage.Stamp`). `folder` is the descriptor of an open folder that has the
+    file."""
     try:
         status = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):

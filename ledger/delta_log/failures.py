@@ -16,10 +16,10 @@ from ledger.rules.location import recorded
 from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
-#: How many characters of an engine's message are shown: it may end with a trace of calls.
+#: An engine's message may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: The methods of DeltaTables whose errors are translated: those that reach the storage.
+#: The methods of DeltaTables that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
     "files_above",
@@ -37,7 +37,7 @@ def message_of(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place`; None: the place exists, or is not on a local path."""
+    """Return the outermost missing folder of a `place`; None: it exists, or is not on a local path."""
     location = recorded(place)
     folder = Path(location.text)
     missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
@@ -46,10 +46,10 @@ def gone_folder(place: str) -> str | None:
 
 @contextlib.contextmanager
 def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
-    obstore in a forked child becomes ForkedProcess.
+    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
-    `is_open`: the table existed when this process opened the ledger, so the error names a folder that is missing.
+    A panic of delta-rs or obstore in a forked child becomes ForkedProcess. `is_open`: the table existed when this
+    process opened the ledger, so the error names a folder that is missing.
     """
     try:
         yield
@@ -62,8 +62,8 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception. A panic of
-        # delta-rs or obstore is no Exception at all.
+        # delta-rs raises a bare Exception for some of Arrow's errors. A panic of delta-rs or obstore is no Exception at
+        # all.
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise StorageFailed(place, message_of(error)) from error
         raise
@@ -74,7 +74,6 @@ OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """Return what happened and what to do, in words, if a constraint of the table caused a failure; else None."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -84,7 +83,7 @@ def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str,
 
 
 def advise_nothing(failed: StorageFailed) -> str:
-    """Return no advice on a failure."""
+    """Return no advice."""
     return ""
 
 
@@ -94,9 +93,9 @@ def translate_storage_errors(
     """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
     The class has four methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
-    None. `alteration(table)` returns what was altered and the fix, or None. `advise(error)` returns advice on a
-    StorageFailed, or "". An error that `damage` returns is raised in place of the StorageFailed. Otherwise, if the
-    table is altered, or a constraint explains the failure, TableAltered is raised.
+    None, which is raised instead. `alteration(table)` returns what was altered and the fix, or None. If it returns
+    them, or a constraint explains the failure, TableAltered is raised. `advise(error)` returns advice on a
+    StorageFailed, or "".
 
     Args:
         kinds: The errors that the engine raises, apart from OSError and Arrow's errors.

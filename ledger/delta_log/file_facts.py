@@ -1,8 +1,4 @@
-"""Facts about each data file of a table, which the client reads from the log and not from the files.
-
-The facts come from an engine's listing of the files, or from the `add` actions of commits. `TableSpec.facts` names
-them.
-"""
+"""Facts about each data file of a table, which the client reads from the log and not from the files."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from ledger.delta_log.values import milliseconds
 _PATH = pa.field("path", pa.string())
 #: The names of statistics in the log, by their names in delta-rs's listing.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
-#: The columns of delta-rs's listing with the sources of facts that are about no column of the table.
 _LISTED = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -29,9 +24,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 class FileStatistics:
     """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
 
-    A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. Therefore added files are first
-    kept as dicts. The dicts become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED
-    dicts.
+    A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. So added files are first kept as
+    dicts. They become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED dicts.
     """
 
     #: A table of more chunks than this is combined into one chunk.
@@ -74,14 +68,12 @@ class FileStatistics:
 
     @property
     def table(self) -> pa.Table:
-        """Return the facts, a row for each file."""
         return self._files.drop_columns([_PATH.name])
 
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the files that may hold rows with more than `bound` in a column, with their partitions.
 
-        Only partitions with the value `first` in their first column count. A bound of a column of instants is in
-        milliseconds. A file without a maximum may hold such rows.
+        Only partitions with the value `first` in their first column count. A bound of instants is in milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -92,15 +84,13 @@ class FileStatistics:
         return list(zip(values, files_above[_PATH.name].to_pylist()))
 
     def of_last(self, value: str | None) -> list[dict[str, Any]]:
-        """Return the facts of the files of partitions with a value in their last column."""
         last = self._fact("partition", self._spec.partitions[-1])
         facts: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
         return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition that has this value in its last column; None: it has no files, or
-        the log lacks the ordinals of one of its files.
-        """
+        """Return the last ordinal of the partition with this value in its last column; None: the log does not show
+        it."""
         if value in self._last_ordinals:
             return self._last_ordinals[value]
         partition, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
@@ -148,7 +138,6 @@ class FileStatistics:
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
-    """Return the columns that are kept of each file: its path, and the facts."""
     return pa.schema([_PATH, *((fact.name, fact.type) for fact in spec.facts)])
 
 
@@ -185,7 +174,6 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
             raise ValueError(f"{value} has more than {kind.bit_width} bits")
         return number
     instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    # Instants without an offset are in UTC.
     instant_in_utc = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
     return (instant_in_utc - _EPOCH) // _MILLISECOND
 

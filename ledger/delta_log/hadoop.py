@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Delta's LogStore for the storage puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, this
-module itself renames a synced file, which replaces nothing either.
+Delta's LogStore puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, the rename of a
+synced file does the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ledger.rules.location import recorded
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Java's errors for a file that is missing, and for one that exists.
 FILE_MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
 TAKEN_ON_HADOOP = "org.apache.hadoop.fs.FileAlreadyExistsException"
 HDFS = "hdfs"
@@ -121,7 +120,7 @@ class HadoopFiles:
         self._system().delete(self._path(path), False)
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Do nothing: a closed file of HDFS cannot be synced any more. Its data nodes write it to their disks later."""
+        """Do nothing: a closed file of HDFS cannot be synced any more."""
 
     def make_durable(self, version: int) -> None:
         """Do nothing, like `sync`."""

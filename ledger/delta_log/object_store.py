@@ -1,16 +1,13 @@
 """Files on an object store, and the storage's own time.
 
-This module reaches the store through obstore, which uses the same Rust library (object_store) as delta-rs. Calls of
-obstore let other threads run, and calls of delta-rs do not. To this module a folder exists as long as the name of a
-file begins with the folder's name.
+obstore uses the same Rust library (object_store) as delta-rs. Unlike calls of delta-rs, its calls let other threads
+run.
 
 This module reads nothing through delta-rs's own file system for Arrow. Arrow's threads release that file system's
-objects a moment after a read. If the process ends in that moment, it can crash (exit code 134, "terminate called
-without an active exception").
+objects a moment after a read. If the process ends in that moment, it can crash (exit code 134).
 
-Like delta-rs, obstore finds credentials of AWS by itself: keys in the options or in the environment, a web identity's
-token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3, and
-raises an error if this is needed and boto3 is not installed.
+Like delta-rs, obstore finds keys, a web identity's token, or the role of a container or machine by itself. A role to
+assume, or a profile, needs boto3.
 """
 
 from __future__ import annotations
@@ -61,7 +58,6 @@ from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, advice
 from ledger.runtime.forks import require_own
 from ledger.runtime.threads import map_at_once
 
-#: The schemes that this module works for, and obstore's class for each.
 STORES: dict[str, Any] = {
     **dict.fromkeys(S3, S3Store),
     **dict.fromkeys(AZURE, AzureStore),
@@ -74,7 +70,7 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of the environment, without AWS_, that `opened_with` returns for another process.
+#: The variables of the environment, without AWS_, that another process gets (`opened_with`).
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 #: Options that have two names, and the name under which obstore gets them.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
@@ -91,7 +87,6 @@ OF_DELTA_RS = (
 )
 #: The storages' messages for a missing bucket or container, which obstore reports as a missing file.
 NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
-#: The units of durations, in seconds.
 UNITS = {
     **dict.fromkeys(("ms", "msec"), 0.001),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
@@ -120,7 +115,6 @@ class ObjectStore:
                 return None
 
     def exists(self, path: str) -> bool:
-        """Return whether a file exists."""
         with self._naming_errors():
             try:
                 obstore.head(self._store, path)
@@ -135,18 +129,15 @@ class ObjectStore:
             return bytes(answer.bytes()), answer.meta["size"]
 
     def part(self, path: str, start: int, length: int) -> bytes:
-        """Return some bytes of an existing file, by one request."""
         with self._naming_errors():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file. Replace an existing one."""
         with self._naming_errors():
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if the file exists. Of several calls at once,
-        at most one returns True.
+        """Write a file that must be new. Return False, and write nothing, if the file exists.
 
         If an answer is lost, the result may be False, too: this very call may have made the existing file.
         """
@@ -175,7 +166,6 @@ class ObjectStore:
                 yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield the paths of all files, and how many bytes each has."""
         with self._naming_errors():
             for page in obstore.list(self._store):
                 yield from ((file["path"], file["size"]) for file in page)
@@ -187,11 +177,9 @@ class ObjectStore:
                 yield from ((file["path"], file["size"], file["last_modified"].timestamp()) for file in page)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove all files in a folder, at any depth."""
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files, as far as they exist."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
@@ -203,7 +191,6 @@ class ObjectStore:
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        """Remove a file, if it exists."""
         with self._naming_errors(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, path)
 
@@ -224,10 +211,10 @@ class ObjectStore:
         return self._made
 
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
-        """Return the name of obstore's class, the place, and the options with which another process opens this store.
+        """Return obstore's class, the place, and the options, AWS's keys included, with which another process opens
+        this store.
 
-        AWS's keys in this process's environment are among the options. Returns None if the credentials come through
-        boto3: another process may find other credentials.
+        Returns None if the credentials come through boto3: another process may find other credentials.
         """
         if self._store.credential_provider is not None:
             return None
@@ -256,7 +243,6 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # Leave out an option that only delta-rs knows.
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise
@@ -267,10 +253,9 @@ class ObjectStore:
 
 
 def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
-    """Return the store at a place, with `options`.
+    """Return the store at a place, after one request with `user_options` and a bound of a few seconds.
 
-    First make one request, with `user_options` and a bound of a few seconds. If this request fails, raise a
-    StorageFailed that says what to check.
+    If this request fails, raise a StorageFailed that says what to check.
     """
     try:
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
@@ -337,8 +322,6 @@ def _seconds(name: str, value: str) -> float:
 
 
 class Parts(io.RawIOBase):
-    """A file of an object store. Each read is one request."""
-
     def __init__(self, store: ObjectStore, path: str, size: int) -> None:
         self._store, self._path, self._size, self._at = store, path, size, 0
 
@@ -385,7 +368,7 @@ class ObjectFiles:
         return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        # Put without a condition: a conditional put may be refused although the file does not exist.
+        # A conditional put may be refused although the file does not exist.
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
@@ -454,8 +437,7 @@ class ObjectFiles:
         if kept is None:
             kept, size = self._store.beginning(path, SMALL)
             if size > len(kept):
-                # Without read-ahead (pre_buffer) this thread reads everything. Arrow's threads would keep the file
-                # open.
+                # With read-ahead (pre_buffer), Arrow's threads would keep the file open.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
             self._keep(path, kept)
         return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
@@ -470,7 +452,7 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt, the kept content and `_size` may not match: keep nothing.
+                # After an interrupt, the kept content and `_size` may not match.
                 self._kept.clear()
                 self._size = 0
                 raise
@@ -488,8 +470,8 @@ BOTO3 = (
 def credential_provider(config: Mapping[str, str]) -> Any:
     """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names. These options override the environment.
-    Raises InvalidParameterValue if boto3 is needed and missing.
+    `config` are the options of the storage, without aws_ before their names. Raises InvalidParameterValue if boto3 is
+    needed and missing.
     """
 
     def known(name: str) -> str | None:

@@ -38,10 +38,10 @@ EVERY_TRANSACTION = {
 }
 #: Further settings for the usual transaction of a few rows.
 SMALL_TRANSACTIONS = {
-    # One task to read a table's state, one for a shuffle. Measured: a MERGE takes 1.4 s instead of 4.2 s.
+    # One task to read a table's state, one for a shuffle: a MERGE takes 1.4 s instead of 4.2 s (measured).
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
-    # Compiling and adapting a plan takes longer than running it over a few rows. Measured: 0.9 s instead of 1.4 s.
+    # Compiling and adapting a plan takes longer than running it over a few rows: 0.9 s instead of 1.4 s (measured).
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -58,7 +58,6 @@ def has_jvm(spark: SparkSession) -> bool:
 
 
 def require_jvm(spark: SparkSession) -> None:
-    """Raise InvalidParameterValue for a session through which nothing can be committed."""
     if not has_jvm(spark):
         raise InvalidParameterValue(
             "spark",
@@ -69,7 +68,6 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return a session's default parallelism, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -78,7 +76,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_executors_here(root: str, spark: SparkSession) -> None:
-    """Raise UnsafeStorage for a local path if the session has executors on other machines: these write to other disks.
+    """Raise UnsafeStorage for a local path if the session has executors on other machines, which write to other disks.
 
     Executors that have not started yet are not checked.
     """
@@ -112,10 +110,7 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return a DataFrame of all rows of an Arrow table.
-
-    The chunks are combined, because PySpark 4.2 loses rows after an empty chunk.
-    """
+    """Return a DataFrame of an Arrow table. PySpark 4.2 loses rows after an empty chunk, so chunks are combined."""
     return spark.createDataFrame(rows.combine_chunks())
 
 
@@ -131,7 +126,6 @@ def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """Return the JVM that a session runs on."""
     return spark._jvm
 
 
@@ -150,12 +144,11 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
 
 
 #: By package, the first version that the ledger was run with, and the first later version that it was not run with.
-#: Before 1.6.6 delta-rs fails on upkeep's deletes and on the views. 1.2 fails on nearly everything.
+#: Before 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
 def require_known(package: str, version: str) -> None:
-    """Raise UnsupportedVersion for a version of a package that the ledger was not run with."""
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
@@ -166,7 +159,6 @@ def require_known(package: str, version: str) -> None:
 
 
 def require_engines(spark: SparkSession | None) -> None:
-    """Raise UnsupportedVersion for a delta-rs, or for a session's Spark, that the ledger was not run with."""
     require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)
@@ -176,7 +168,7 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-#: Hadoop's settings for secrets, which may be in Hadoop's own store, and delta-rs's names for them.
+#: Hadoop's settings for secrets, and delta-rs's names for them.
 SECRETS = {
     "access.key": "aws_access_key_id",
     "secret.key": "aws_secret_access_key",
@@ -187,7 +179,6 @@ _AMAZON = re.compile(r"(?:https?://)?s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaw
 
 
 def require_s3a(spark: SparkSession) -> None:
-    """Raise InvalidParameterValue for a session without the jars of S3."""
     if _settings(spark).getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem") is None:
         raise InvalidParameterValue(
             "spark",
@@ -198,7 +189,7 @@ def require_s3a(spark: SparkSession) -> None:
 
 
 def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
-    """Return the storage_options of a bucket that follow from the session's settings; empty: there are none.
+    """Return the storage_options of a bucket that follow from the session's settings.
 
     If credentials come from a provider instead of the settings, delta-rs has to find them by itself.
     """
@@ -228,8 +219,7 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
 
 
 def _is_address(endpoint: str) -> bool:
-    """Return whether the host of an endpoint is an IP address: then Spark's client, too, puts the bucket into the
-    path."""
+    """Return whether an endpoint's host is an IP address: then Spark's client, too, puts the bucket into the path."""
     try:
         ip_address(urlsplit(f"//{endpoint.rpartition('://')[2]}").hostname or "")
     except ValueError:
@@ -242,7 +232,6 @@ def _settings(spark: SparkSession) -> Any:
 
 
 def _options_of_server(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
-    """Return the options of a server that is not Amazon's."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
     # With virtual-hosted style, delta-rs takes the endpoint as the bucket's own address.
