@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import bound_text, partition_text
 from ledger.version import __version__
 
-#: A dict that becomes one JSON line of a log file.
+#: A line of a log file.
 Action = dict[str, Any]
 ENGINE = f"ledger/{__version__}"
 #: The `operationParameters` of a commit that only appends.
@@ -35,7 +35,7 @@ def txn_action(transaction: tuple[str, int], now: int) -> Action:
 
 
 def remove_action(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
-    """Return the `remove` action of a file. `is_change` is False if the same rows are in another file of the commit."""
+    """Return the `remove` action of a file. `is_change` is False if the commit adds the same rows."""
     remove = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
     return {"remove": {**remove, "partitionValues": _values(partition), "size": size}}
 

@@ -1,8 +1,7 @@
 """Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-A table is *altered* if it differs from its spec (`replay.require_plain` has the rule). Either the engine's own
-statements read and write it, which takes longer. Or the engine refuses the table (`refusal_of`, `SparkTables.refusal`).
-Then calls raise TableAltered.
+A table is *altered* if it differs from its spec (see `replay.require_plain`). Statements of the engine read and write
+it, which takes longer. Or the engine refuses the table (`refusal_of`, `SparkTables.refusal`): calls raise TableAltered.
 
 tests/delta_log/test_foreign.py fails if `DELTA_RS_WRITES` has the wrong features.
 """
@@ -21,15 +20,15 @@ from ledger.delta_log.delta_rs_commits import odd_path, unremovable
 
 #: The beginning of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-#: The features of writer version 2, which every table of the ledger has.
+#: The features of writer version 2.
 PLAIN = frozenset({"appendOnly", "invariants"})
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features of tables to which delta-rs can append rows. Other commits may fail.
+#: Features with which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: How long a feature must be out of use before DROP FEATURE ... TRUNCATE HISTORY drops it, by default a day. (A drop
-#: without TRUNCATE HISTORY may add the feature `checkpointProtection`, which delta-rs refuses.)
+#: How long a feature must be out of use before a drop with TRUNCATE HISTORY, by default a day. (A drop without it may
+#: add the feature `checkpointProtection`, which delta-rs refuses.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch the feature off, and the features to drop afterwards.
 SWITCHED_OFF = {
@@ -38,7 +37,7 @@ SWITCHED_OFF = {
     "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
     "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
     "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    # Delta cannot drop the change data feed. Without the property, no files of changes are written.
+    # Delta cannot drop it. Without the property, no files of changes are written.
     "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
     "domainMetadata": ("", ["domainMetadata"]),
@@ -54,7 +53,7 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: With this property, Delta forgets the table's transactions after a time. A retried write could then commit twice.
+#: With this property, Delta forgets transactions after a time. A retried write could then commit twice.
 FORGETS = "delta.setTransactionRetentionDuration"
 TRUNCATES = (
     " (if Delta refuses, a version of the last minute has the feature: run the statement again after a minute. It "
@@ -68,7 +67,6 @@ NO_WAY_BACK = (
 
 
 def why_forgetful(properties: Mapping[str, str]) -> str | None:
-    """Return why Delta forgets the transactions of a table; None: Delta keeps them."""
     if FORGETS not in properties:
         return None
     return (
@@ -85,7 +83,6 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 
 def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
-    """Return Spark's statements that undo alterations, as far as statements can."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(altered, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -138,7 +135,6 @@ def describe_alterations(table: str, place: str, altered: Sequence[str]) -> Tabl
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
-    """Return the writer features of a loaded table because of which delta-rs cannot even append rows."""
     return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 

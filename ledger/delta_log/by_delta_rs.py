@@ -99,8 +99,7 @@ class DeltaRsTables:
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`sync`: on a local path, commits survive a power cut. `by_statement`: only statements of delta-rs commit
-        rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns its purpose. `advise` returns advice
-        on a failure, or ""."""
+        rows. `advise` returns advice on a failure, or ""."""
         self.advise = advise
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
@@ -139,7 +138,6 @@ class DeltaRsTables:
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that failed is refused; None: no reason is known."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -254,8 +252,7 @@ class DeltaRsTables:
     ) -> int:
         """Commit edits, which `require_expected` has accepted, as one MERGE that delta-rs runs."""
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict
-            # the caller decides again on the newest version.
+            # A forked child cannot run delta-rs. After Conflict the caller decides again on the newest version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -438,7 +435,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             # delta-rs itself would make two commits to remove the files.
             gone = find_unneeded_files(loaded, since, self._specs[table].staged)
-            # Before a file is removed, make the files that replace it survive a power cut.
+            # Before a file is removed, make the files that replace it durable.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
@@ -455,8 +452,7 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """Return a context for one commit to the newest version of a table. Raises TableAltered if it refuses
-        appends."""
+        """Return a context for one commit. Raises TableAltered if the table refuses appends."""
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded

@@ -1,4 +1,4 @@
-"""DeltaTables with Spark as the engine. Most reads and commits are direct (see `log`), and Spark makes the others."""
+"""DeltaTables with Spark as the engine. Most reads and commits are direct (see `log`)."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 FAILURES = (PySparkException, Py4JError)
 
-#: With more edits than this, a MERGE runs in a session that compiles its code, which is then faster.
+#: With more edits than this, a MERGE runs faster in a session that compiles its code.
 MOST_EDITS_OF_SMALL = 5_000
-#: A history asks Spark for this many commits more than are known: others may commit meanwhile.
+#: How many commits more than known a history asks for: others may commit meanwhile.
 MEANWHILE = 10
 
 
@@ -84,9 +84,8 @@ class SparkTables:
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`: only
-        statements of Spark commit rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns its
-        purpose. `name_jobs` takes a session and a commit's metadata, and returns a context in which the session's jobs
-        have names. `advise` returns advice on a failure, or ""."""
+        statements of Spark commit rows. `name_jobs` returns a context in which the session's jobs have names. `advise`
+        returns advice on a failure, or ""."""
         self.advise = advise
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
@@ -110,12 +109,10 @@ class SparkTables:
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return the alterations of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
@@ -200,7 +197,6 @@ class SparkTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that Spark runs, which fails if a row is not as its edit supposes."""
         self._require_transactions_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
@@ -248,8 +244,8 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes which application ids were read. If another writer commits a transaction of these ids
-                    # meanwhile, this commit fails.
+                    # Delta notes which ids were read. If another writer commits under these ids meanwhile, this commit
+                    # fails.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
@@ -307,7 +303,7 @@ class SparkTables:
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
     def _bound(self, table: str, name: str, value: int) -> str:
-        """Return a bound as SQL. `value` is in milliseconds for a column of instants."""
+        """`value` is in milliseconds for a column of instants."""
         is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
         return f"timestamp_millis({value})" if is_instant else str(value)
 
@@ -371,7 +367,7 @@ class SparkTables:
 
     def vacuum(self, table: str) -> None:
         session = self._session()
-        # Before a file is removed, make the files that replace it survive a power cut.
+        # Before a file is removed, make the files that replace it durable.
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
@@ -386,7 +382,6 @@ class SparkTables:
         return log.startTransaction(none, none)
 
     def make_durable_at(self, location: str) -> None:
-        """Make the newest version of any table survive a power cut."""
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:

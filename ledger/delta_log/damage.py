@@ -106,8 +106,8 @@ class TableDamage(NamedTuple):
 class PastDamage(NamedTuple):
     """Damage of entries that a checkpoint sums up: their faults by version.
 
-    Versions from the first fault up to `readable_from` may be lost. This is the first readable checkpoint after the
-    last fault; 0: there is none.
+    Versions from the first fault to the one before `readable_from` may be lost. This is the first readable checkpoint
+    at or after the last fault; 0: there is none.
     """
 
     entries: Mapping[int, str]
@@ -181,8 +181,7 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up, on local paths only.
 
-    If the caller has read all of that checkpoint, `intact` is its version, and each entry is parsed. Otherwise only
-    entries that do not look whole are parsed.
+    If the caller has read all of that checkpoint, `intact` is its version, and each entry is parsed.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -256,7 +255,7 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that made an engine fail; None: no damage was found, or the table cannot be read.
+    """Return the damage that made an engine fail; None: none was found, or the table cannot be read.
 
     A data file of the right size can be damaged inside, so small tables are read in full.
     """
@@ -285,7 +284,6 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, stays flawed."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
@@ -301,10 +299,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an entry of an output table on a local path stays empty or torn.
-
-    The entries after the last checkpoint are checked, up to `version` (None: up to the newest).
-    """
+    """Raise Flawed if an entry after the last checkpoint, up to `version`, stays empty or torn, on a local path."""
     if not recorded(location).is_local:
         return
     files = table_files(location, None)
@@ -346,8 +341,9 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     """Move unreadable checkpoints of a table on a local path to the folder `lost`. Return the paths of their files.
 
-    If the log lacks an entry after the newest intact checkpoint, do nothing. An unusable `_last_checkpoint` is moved,
-    too. Without `deep`, do nothing unless `_misses_checkpoint`, and read only the end of each checkpoint file.
+    If the log lacks an entry after the newest intact checkpoint, do nothing. `_last_checkpoint` is moved, too, if it
+    may name one of them. Without `deep`, do nothing unless `_misses_checkpoint`, and read only the end of each
+    checkpoint file.
     """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
@@ -443,7 +439,7 @@ def _whole_rows(file: pq.ParquetFile, group: int) -> int:
 def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
     """Return the faults of a loaded table's data files, by path. Without `deep`, only compare sizes.
 
-    Files outside the table are left out: they belong to another table.
+    Files outside the table belong to another table, and are left out.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:

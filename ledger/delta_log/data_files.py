@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append. (A single row may be larger.)
+#: The most bytes in memory of the rows of a row group, and of a file of a direct append, if they are several.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: The average size of values, in bytes, above which a column has no dictionary: long values mostly do not repeat.
+#: The average bytes of a value above which a column has no dictionary: long values mostly do not repeat.
 LONG = 1_024
-#: Characters of a partition's value that may need an escape become "_" in a path.
+#: In a path, characters of a partition's value that may need an escape become "_".
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -41,7 +41,7 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return the path of a new file of a partition. Readers take the values from the log, so escapes are avoided."""
+    """Return a new path that needs no escapes: readers take a partition's values from the log."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -57,7 +57,6 @@ def split_rows(rows: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
-    """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
     # No reader uses statistics of nested columns.

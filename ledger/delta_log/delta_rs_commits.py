@@ -46,16 +46,15 @@ from ledger.runtime.threads import map_at_once
 
 #: The beginnings of delta-rs's errors for a lost race.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often, at most, delta-rs or the client tries a commit while other writers are faster.
+#: How often, at most, a commit is tried while other writers are faster.
 REBASES = 100
 
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turn delta-rs's errors of a lost race into Conflict.
+    """Turn delta-rs's errors of a lost race, and gaps in its listings, into Conflict: others commit that fast.
 
-    A gap in a listing counts as one: others commit that fast. If delta-rs met it after its own commit, the commit
-    exists.
+    If delta-rs met a gap after its own commit, the commit exists.
     """
     try:
         yield
@@ -68,7 +67,7 @@ def conflicts() -> Iterator[None]:
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """Return the arguments of delta-rs for commits to the ledger's own tables.
 
-    A clean-up of old entries would list the whole log, which takes longer than the commit. Upkeep does it.
+    Upkeep cleans the log up: to list the whole log takes longer than the commit.
     """
     return {
         "commit_properties": properties(metadata, *transactions),
@@ -85,7 +84,6 @@ def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int]
 
 
 def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return rows with every column of a table: somebody may have added columns."""
     for added in pa.schema(loaded.schema().to_arrow()):
         if added.name not in rows.column_names:
             rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
@@ -165,8 +163,8 @@ def newest_listed(files: TableStorage) -> int | None:
 
 #: The most idle loaded tables of one location.
 KEPT = 4
-#: The number of followed commits after which a table is opened anew, which takes 7 ms. Following one more append takes
-#: 0.5 ms at first, 5 ms after 50, 20 ms after 200 (measured).
+#: After this many followed commits a table is opened anew, which takes 7 ms. Following one more append takes 0.5 ms at
+#: first, 5 ms after 50, 20 ms after 200 (measured).
 MOST_FOLLOWED = 25
 #: The seconds after which the log is listed again. Until then, the client only looks for the next version's file. If
 #: upkeep removed that file while a process stood still, only a listing shows the newer versions.
@@ -174,7 +172,7 @@ LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table, opened at the version `opened_at`. `listed_at` is in monotonic seconds."""
+    """`listed_at` is in monotonic seconds."""
 
     table: DeltaTable
     opened_at: int
@@ -196,7 +194,7 @@ class LoadedTables:
         """`check` raises LedgerDamaged if the log up to a version is not whole."""
         self._open, self._files, self._passing, self._check = open_table, files, clock, check
         self._generations = generations or Generations()
-        #: A stack: the table that was used last has the least to catch up on.
+        #: The table that was used last has the least to catch up on.
         self._idle: deque[LoadedTable] = deque(maxlen=KEPT)
         #: Tables that were listed before this time are not used again.
         self._forgotten_at = -math.inf
@@ -239,8 +237,8 @@ class LoadedTables:
 
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-#: Spark's Parquet writer ends a row group at about 32 MB, measured after compression. By default it first waits for 100
-#: rows, which may be 100 MB.
+#: Spark's Parquet writer ends a row group at about 32 MB after compression. By default it first waits for 100 rows,
+#: which may be 100 MB.
 BOUNDED = {
     "parquet.block.size": str(32 << 20),
     **{
@@ -264,17 +262,14 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
-    """Return the demands of a table for files that are published later, whatever the Spark session's defaults.
-
-    The table has statistics of its first column, and of `statistics`.
-    """
+    """Return the demands of a table for files that are published later, whatever the Spark session's defaults."""
     columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
     return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
+    """Add files to a table in one commit, with the arguments that `committing` returns.
 
     Raises what delta-rs and `require_plain` raise: the files' writer did not check these demands.
     """
@@ -287,7 +282,7 @@ def add_actions(files: Iterable[StagedFile]) -> list[Any]:
 
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files that meet all demands of a table, in one commit. Raises what delta-rs raises."""
+    """Add files that meet all demands of a table, in one commit."""
     loaded.create_write_transaction(add_actions(files), "append", loaded.schema(), list(partitions), **commit)
 
 
@@ -338,15 +333,15 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: The characters that delta-rs does not escape in a path, apart from letters, digits and "-._~".
+#: The characters, apart from letters, digits and "-._~", that delta-rs does not escape in a path.
 AS_IS = "/!$&'()+,;=@"
 
 
 def odd_path(loaded: DeltaTable) -> str | None:
     """Return the path of a file that delta-rs cannot remove; None: there is none.
 
-    delta-rs would encode the path in another way than the log does (docs/explanation/delta-rs-faults.md). Spark writes
-    such paths for letters beyond ASCII.
+    delta-rs encodes the path in another way than the log does (docs/explanation/delta-rs-faults.md). Spark writes such
+    paths for letters beyond ASCII.
     """
     actions = pa.table(loaded.get_add_actions())
     paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
@@ -406,7 +401,6 @@ def _entry(actions: Mapping[str, Any]) -> bytes:
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it. Raises what delta-rs and `require_removable` raise."""
     require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),

@@ -12,17 +12,17 @@ bytes. With the setting `sync` on, a process therefore keeps four rules.
    commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
    another table has the work's rows. A power cut could then lose the rows and keep the record. So `make_durable` syncs
    each version that this process has seen, before the process commits to another table, and before it answers without a
-   commit. (A later commit to the same table makes both durable, because one folder has both names.)
+   commit.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
-before it were synced first. A process that reads such a commit need only sync the log's folder. Commits of Spark, of
-delta-rs, or of a process with `sync` off lack the mark, and so do version 0 and changes of properties. Before a process
-with `sync` on relies on such a commit, it syncs the commit's data files and its entry. It does the same for earlier
-commits, back to the nearest one that has the mark or that was synced before.
+before it were synced first. A process that reads such a commit need only sync the log's folder. Other commits lack the
+mark, such as those of Spark and delta-rs. Before a process with `sync` on relies on such a commit, it syncs the
+commit's data files and its entry. It does the same for earlier commits, back to the nearest one that has the mark or
+that was synced before.
 
 **Checkpoints** that this package writes are durable before they can be seen. Checkpoints of engines are synced later,
-at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears a checkpoint
-before that sync, the entries replace it: see `damage.mend`.
+at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears such a checkpoint,
+the entries replace it: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_UNMARKED = 32
 #: Up to FEW_FILES files, threads save nothing.
 FEW_FILES, THREADS = 4, 8
 MOST_FOLDERS = 100_000
-#: The folders whose names this process has made durable in their parents.
+#: The folders whose names are durable in their parents.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
 _workers = Workers(THREADS, "ledger-sync")
@@ -60,7 +60,7 @@ os.register_at_fork(after_in_child=_renew_workers)
 
 
 def durability_of(place: Path) -> Durability:
-    """Return the Durability of the table at a place: one object for all callers of this process."""
+    """Return the Durability of a table: one object for all callers of this process."""
     return known_tables.setdefault(str(place), Durability(place))
 
 
@@ -82,10 +82,8 @@ class Durability:
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable, and the folders that have their names, and open files with these `descriptors`.
-
-        A file that is gone is left out.
-        """
+        """Make files durable, and the folders that have their names, and open files. A file that is gone is left
+        out."""
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
@@ -137,10 +135,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4.
-
-        `entry_of` returns the path of a version's entry.
-        """
+        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4."""
         self._forget_other_log()
         if version <= self._prepared:
             return
@@ -190,7 +185,6 @@ class Durability:
             _named.clear()
 
     def sync_checkpoints(self, log: str) -> None:
-        """Make durable a log's checkpoints, which the engines write without a sync."""
         names = os.listdir(self._place / log)  # noqa: PTH208
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
 
@@ -214,7 +208,6 @@ def _is_marked(entry: bytes) -> bool:
 
 
 def _added_paths(entry: bytes) -> list[str]:
-    """Return the paths of the files that a commit adds below its table. Unreadable lines are left out."""
     paths = []
     for line in entry.splitlines():
         try:
@@ -240,7 +233,6 @@ def _sync_file(file: Path) -> None:
 
 
 def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
-    """Sync the names in a folder, if it exists. A folder above a table that this process may not read is left out."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -259,14 +251,14 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems refuse to sync a folder, as they keep no names in memory. A folder above a table may be
+        # Some file systems refuse to sync a folder: they keep no names in memory. A folder above a table may be
         # read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 
 
 def begin_writing(descriptor: int) -> None:
-    """Ask the file system to begin writing an open file, where it can. A later sync then takes less time."""
+    """Ask the file system to begin writing an open file. A later sync then takes less time."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is not None:
         advise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

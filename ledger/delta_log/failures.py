@@ -19,14 +19,14 @@ Kind = TypeVar("Kind", bound=type)
 #: An engine's message may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: The methods of DeltaTables that reach the storage.
+#: Those that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
     "files_above",
     *("newest_versions", "refusal", "why_not_direct"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: The methods that are called when there may be no table yet.
+#: There may be no table yet.
 BEFORE = ("create", "exists")
 
 
@@ -48,8 +48,7 @@ def gone_folder(place: str) -> str | None:
 def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
     """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
-    A panic of delta-rs or obstore in a forked child becomes ForkedProcess. `is_open`: the table existed when this
-    process opened the ledger, so the error names a folder that is missing.
+    `is_open`: the table existed when this process opened the ledger, so the error names a folder that is missing.
     """
     try:
         yield
@@ -69,7 +68,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
         raise
 
 
-#: The messages of delta-rs and of Delta on Spark when a constraint of the table refuses a row.
+#: The engines' messages when a constraint of the table refuses a row.
 OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
@@ -92,14 +91,12 @@ def translate_storage_errors(
 ) -> Callable[[Kind], Kind]:
     """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
-    The class has four methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
-    None, which is raised instead. `alteration(table)` returns what was altered and the fix, or None. If it returns
-    them, or a constraint explains the failure, TableAltered is raised. `advise(error)` returns advice on a
-    StorageFailed, or "".
+    If the class's method `damage` returns an error, this error is raised instead. If `alteration`, or a constraint,
+    explains the failure, TableAltered is raised. `advise` returns advice on a StorageFailed, or "".
 
     Args:
         kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
-        methods: The names of the methods. The first text among a call's positional arguments is the name of a table.
+        methods: The names of the methods. A call's first text is the name of a table.
         also: Further methods.
         default: The table of a call that names none; None: the first of `self.locations`.
     """

@@ -14,7 +14,6 @@ from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
-#: The names of statistics in the log, by their names in delta-rs's listing.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
 _LISTED = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -22,16 +21,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class FileStatistics:
-    """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
+    """The paths and facts of the files of one version. The object never changes its answers.
 
     A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. So added files are first kept as
     dicts. They become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED dicts.
     """
 
-    #: A table of more chunks than this is combined into one chunk.
     MOST_PIECES = 8
     MOST_ADDED = 64
-    #: The most partitions whose last ordinals are remembered, and passed on to the next version.
+    #: The most partitions whose last ordinals are passed on to the next version.
     MOST_ENDS = 16
 
     def __init__(
@@ -71,7 +69,7 @@ class FileStatistics:
         return self._files.drop_columns([_PATH.name])
 
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
-        """Return the files that may hold rows with more than `bound` in a column, with their partitions.
+        """Return the partitions and paths of files that may hold rows with more than `bound` in a column.
 
         Only partitions with the value `first` in their first column count. A bound of instants is in milliseconds.
         """
@@ -108,7 +106,7 @@ class FileStatistics:
         return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Return the facts of the next version, with `add` actions of the added files and paths of the removed ones.
+        """Return the facts of the next version, by `add` actions and the paths of removed files.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """

@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Delta's LogStore puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, the rename of a
-synced file does the same.
+Delta's LogStore puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, a rename does the
+same.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ HDFS = "hdfs"
 class HadoopFiles:
     """Storage of the table at a location. `session` returns the thread's session.
 
-    `sync`: on HDFS the data nodes have the files of a direct commit on their disks before others can see it. The name
-    node keeps the names of files by itself.
+    `sync`: on HDFS the data nodes have a direct commit's files on their disks before others can see it.
     """
 
     #: The mark of `durability` is for local paths.
@@ -87,7 +86,6 @@ class HadoopFiles:
         return recorded(self._location).scheme == HDFS
 
     def _put_synced(self, path: str, content: bytes) -> bool:
-        """Put a synced file as Delta's LogStore for HDFS does, by a rename that replaces nothing."""
         jvm = jvm_of(self._session())
         written = self._path(f"{path.rpartition('/')[0]}/.{uuid.uuid4()}.tmp")
         context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(written.toUri(), self._conf())

@@ -1,16 +1,15 @@
 """The log of a table: how to read its entries, find damage, notice a replaced log, and list the commits.
 
 **An entry** is a file of JSON lines. Most writers make it appear whole. Then an empty or torn entry is no commit in
-progress, but the trace of a power cut or of a copy that was cut short. (Both engines read an empty entry as a commit
-that changes nothing.) But some storages show a file before all of its bytes. So `require_whole` reads a flawed entry
-again for a second.
+progress, but the trace of a power cut or of a copy that was cut short. But some storages show a file before all of its
+bytes. So `require_whole` reads a flawed entry again for a second.
 
 **A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
 engines take it for a damaged log. A later listing has version 5, unless it is really gone.
 
 **Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. The new log may
-have the same file names with other content. So a process remembers a version with its `LogEntry`, the digest of the
-file. A commit names files of its own, or has a random id, so only a copy of the same log has a file with this digest.
+have the same file names with other content. So a process remembers the digest of a version's file. A commit names files
+of its own, or has a random id, so only a copy of the same log has a file with this digest.
 
 **History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. So a commit's version here is
 that in the name of its file.
@@ -48,7 +47,6 @@ from ledger.runtime.forks import renew_in_child
 from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
-#: The messages of delta-rs and of Delta on Spark about versions with a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
 #: About a second together.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
@@ -119,10 +117,7 @@ def damaged(table: str, version: int, what: str) -> LedgerDamaged:
 
 
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
-    """Return the actions of an entry; None: the entry is gone by now.
-
-    A flawed entry is read again for about a second. Raises LedgerDamaged if it stays flawed.
-    """
+    """Return the actions of an entry; None: the entry is gone by now. Raises LedgerDamaged if it stays flawed."""
     try:
         return actions_in(content)
     except Flawed as flaw:
@@ -150,7 +145,6 @@ LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
 def hinted_checkpoint(stored: LogEntries) -> int | None:
-    """Return the version of the checkpoint that LAST_CHECKPOINT names; None: that file is missing or unreadable."""
     try:
         hinted = json.loads(stored.read(LAST_CHECKPOINT) or b"")["version"]
     except (KeyError, TypeError, ValueError):
@@ -180,7 +174,7 @@ RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version at which a log begins; 0: there are no entries. `versions` are sorted."""
+    """Return the version at which a log begins, by its sorted `versions`; 0: there are no entries."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -189,7 +183,7 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from `first` to `newest` without an entry, by a listing and MOST_MISSING look-ups by name.
+    """Return the versions from `first` to `newest` without an entry. At most MOST_MISSING are looked for.
 
     The listing `versions` may lack entries that were committed meanwhile.
     """
@@ -201,8 +195,7 @@ def missing_entries(files: TableStorage, versions: Sequence[int], first: int, ne
 def find_lost_entries(
     files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
 ) -> list[int]:
-    """Return the versions from `begins` to `last` whose entries are missing in the log, which a listing showed as
-    `versions`.
+    """Return the versions up to `last` whose entries are missing, by a listing with `versions`.
 
     A removal of old entries leaves gaps. So gaps count only after the first entry that the table has to keep.
     `kept_for` returns how many seconds the table keeps its log.
@@ -237,15 +230,14 @@ class Generations:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """The identity of a version's file in the log. A file with the same stamp (see `Storage.stamp`) need not be
-    read."""
+    """A version's file in the log. A file with the same stamp (see `Storage.stamp`) need not be read."""
 
     digest: bytes
     stamp: Stamp | None = None
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` was taken before the content was read."""
+    """Return the identity of an entry. A `stamp` was taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
@@ -279,8 +271,8 @@ def history(
 ) -> list[Commit]:
     """Return the commits of a table with a version > `since` that its log still has, oldest first.
 
-    `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
-    its log. Raises LedgerDamaged for an entry that stays flawed or is lost (see `find_lost_entries`).
+    `newest` is a version that the table is known to have reached. Raises LedgerDamaged for an entry that stays flawed
+    or is lost (see `find_lost_entries`).
     """
     commits = _consecutive_commits(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:

@@ -1,9 +1,8 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table still has all the files that the commit removes. The OPTIMIZE of
-delta-rs also commits after others removed the same files. Then every row of these files exists twice (measured with
-1.6.6: two OPTIMIZE at once, and one while this module joins). A join also repairs rows that share an ordinal (see
-`spec.Ordinals`).
+The client makes such a commit only while the table has all the files that the commit removes. The OPTIMIZE of delta-rs
+also commits after others removed them. Then every row of these files exists twice (measured with 1.6.6). A join also
+repairs rows that share an ordinal (see `spec.Ordinals`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ log = logging.getLogger("ledger.commits")
 BYTES, ROWS = 16 << 20, 200_000
 #: Above this share of the target size, a file is large and stays as it is.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
-#: Files with faults (see `worth_joining`) are joined up to this many times the target size.
+#: Files with faults are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
 
 
@@ -51,7 +50,7 @@ class File(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The file's share of the target size, by bytes or by rows, whichever is larger."""
+        """By bytes or by rows, whichever is larger."""
         return max(self.size / BYTES, self.rows / ROWS)
 
 
@@ -65,8 +64,7 @@ class Joining:
         """Join files of some partitions, a commit for each join. Return whether any were joined.
 
         Returns None, and does nothing, if the table is altered, or its files' facts are not known. `growing`: join only
-        smaller files, for frequent calls. Raises what `LogWriter.commit` raises, such as Conflict if others removed the
-        files first.
+        smaller files. Raises what `LogWriter.commit` raises, such as Conflict if others removed the files first.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -108,7 +106,6 @@ class Joining:
             log.error(MOVED, part.num_rows, self._table.name, partition_shown, "/".join(map(str, place.values())))
 
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
-        """Yield the files of a partition, without those whose content the log does not describe."""
         sizes, facts = latest.of(partition), self._table.facts
         rows = next(fact.name for fact in facts if fact.source == "rows")
         first, last = (
@@ -144,7 +141,6 @@ def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.T
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the new partition of some rows, and the rows with its values and new ordinals; nothing without rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}

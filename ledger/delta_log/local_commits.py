@@ -1,10 +1,8 @@
 """Commits and checkpoints on a local path that are synced before others can see them.
 
-delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. So this module itself puts
-checkpoints, commits of existing files or none, and delta-rs's first commits into the log.
-
-Only delta-rs can work out deletes, some appends, and MERGEs. `commit_on_copy` lets it commit to a copy of the log, and
-syncs the files. Then `_commit_next` (for a MERGE, `log.LogWriter.land`) puts the commit into the table's own log.
+delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. So this module puts both into the
+log. Only delta-rs can work out deletes, some appends, and MERGEs: it commits them to a copy of the log
+(`commit_on_copy`). Then `_commit_next` (for a MERGE, `log.LogWriter.land`) puts the commit into the table's own log.
 """
 
 from __future__ import annotations
@@ -46,12 +44,11 @@ from ledger.runtime.forks import require_own
 
 log = logging.getLogger("ledger.commits")
 PARQUET = b"PAR1"
-#: The checkpoint interval, in commits, of a table whose properties do not set one: delta-rs's default.
+#: delta-rs's default, for a table whose properties do not set an interval.
 COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Return whether a table is on a local path, and `commit_files` meets all demands of the table."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -75,10 +72,8 @@ def commit_files(
         schema: The columns that the table has from this commit on, as text of the log; None: as before.
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
-    Raises:
-        Conflict: `still_valid` raises it, others changed the table's metadata or protocol meanwhile, others committed
-            REBASES times, or the log was cut or replaced (LogReplaced).
-        DeltaError, OSError: The storage fails.
+    Raises Conflict also if others changed the table's metadata or protocol, or committed REBASES times, and if the log
+    was cut or replaced. Raises DeltaError and OSError if the storage fails.
     """
     added_files = list(added)
     files.sync(file.path for file in added_files)
@@ -121,7 +116,6 @@ def _commit_next(
             stamp_before = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != stamp_before:
-            # If the entry was made, it is in a log that was replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced during the commit of version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -142,8 +136,8 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken.
 
-    Raises Conflict if the version before is gone. The entry is then removed again: nobody reads a version without its
-    predecessor. If the predecessor is back by then, others may have read the entry, so it is restored.
+    Raises Conflict if the version before is gone, and removes the entry: nobody reads it without its predecessor. If
+    the predecessor is back by then, others may have read the entry, so it is restored.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -165,8 +159,7 @@ def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table at the place that `make` gets, if there is none. Of several processes at once, one makes the
-    table."""
+    """Make a table, if there is none. Of several processes at once, one makes the table."""
     with scratch_folder() as scratch:
         make(scratch)
         entry = Path(scratch, log_file(0)).read_bytes()
@@ -177,9 +170,8 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 def write_checkpoint(files: LocalFiles, version: int) -> None:
     """Make a checkpoint of a version from the files in the log's folder, and put it into that very folder.
 
-    If writes are synced, the checkpoint is durable before it can be seen. Raises OSError, also for delta-rs's errors,
-    and if the version was removed with old entries. Raises ForkedProcess in a forked child whose parent has used
-    delta-rs.
+    Raises OSError, also for delta-rs's errors, and if the version was removed with old entries. Raises ForkedProcess in
+    a forked child whose parent has used delta-rs.
     """
     require_own("delta-rs")
     with files.held_log() as held, scratch_folder() as scratch:
@@ -203,7 +195,6 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the newest whole checkpoint before a version, and of later entries up to it."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -219,18 +210,11 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs, in one commit; without such rows, do nothing.
 
-    Args:
-        loaded: The table as of its newest version.
-        files: The table's files.
-        predicate: The predicate, in SQL.
-        metadata: The metadata of the commit.
-        independent_by: Partition columns. If `commits_here`, the delete does not conflict with commits to partitions
-            with other values in these columns.
+    `loaded` is the table as of its newest version. If `commits_here`, commits to partitions with other values in the
+    columns `independent_by` do not conflict.
 
-    Raises:
-        Conflict: Others committed to a partition with the same values meanwhile, or see `commit_files`.
-        DeltaError, OSError: The storage fails.
-        TableAltered: delta-rs cannot remove files of the table.
+    Raises Conflict for other commits, and as `commit_files` does. Raises DeltaError and OSError if the storage fails,
+    and TableAltered if delta-rs cannot remove files of the table.
     """
     if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
         require_removable(loaded)
@@ -284,8 +268,8 @@ def commit_on_copy(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Let delta-rs commit to a copy of a table's log, as of `version` (None: of the newest one).
 
-    Returns the version that delta-rs committed to the copy, and that commit's actions (none, if it committed nothing).
-    The files that the commit adds are in the table, and durable if writes are synced.
+    Returns the version in the copy, and the commit's actions (none, if it committed nothing). The files that the commit
+    adds are in the table, and durable if writes are synced.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -301,8 +285,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The table had no folder for this file to link to. A copy, unlike a moved file, gets the group and
-                # permissions of the table's folder.
+                # The table had no folder for this file to link to. A copy, unlike a moved file, gets that folder's
+                # group and permissions.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -316,7 +300,6 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log has links to the files of a version, and to later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):

@@ -1,13 +1,10 @@
 """Files on an object store, and the storage's own time.
 
-obstore uses the same Rust library (object_store) as delta-rs. Unlike calls of delta-rs, its calls let other threads
-run.
+Unlike calls of delta-rs, those of obstore let other threads run. Nothing is read through delta-rs's own file system for
+Arrow. Arrow's threads release that file system's objects a moment after a read. If the process ends in that moment, it
+can crash (exit code 134).
 
-This module reads nothing through delta-rs's own file system for Arrow. Arrow's threads release that file system's
-objects a moment after a read. If the process ends in that moment, it can crash (exit code 134).
-
-Like delta-rs, obstore finds keys, a web identity's token, or the role of a container or machine by itself. A role to
-assume, or a profile, needs boto3.
+obstore finds credentials of AWS by itself, except for a role to assume, or a profile: these need boto3.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ STORES: dict[str, Any] = {
     **dict.fromkeys(AZURE, AzureStore),
     **dict.fromkeys(GCS, GCSStore),
 }
-#: Options about HTTP. obstore takes them in an argument of their own.
+#: Options about HTTP, for an argument of their own.
 CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
     *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
@@ -72,7 +69,6 @@ CLIENT = (
 )
 #: The variables of the environment, without AWS_, that another process gets (`opened_with`).
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Options that have two names, and the name under which obstore gets them.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 that only delta-rs knows.
 OF_DELTA_RS = (
@@ -95,10 +91,10 @@ UNITS = {
 
 
 class ObjectStore:
-    """The files below one place of an object store, by their paths from there. Threads may share it.
+    """The files below one place of an object store. Threads may share it.
 
-    `options` are delta-rs's storage_options, which override the environment. Every method that reaches the storage may
-    raise StorageFailed, ForkedProcess, and InvalidParameterValue for an option with an invalid value.
+    `options` are delta-rs's storage_options, which override the environment. Methods may raise StorageFailed,
+    ForkedProcess, and InvalidParameterValue for an option with an invalid value.
     """
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
@@ -137,10 +133,7 @@ class ObjectStore:
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if the file exists.
-
-        If an answer is lost, the result may be False, too: this very call may have made the existing file.
-        """
+        """Write a file that must be new. Return False if it exists: a call whose answer was lost may have made it."""
         with self._naming_errors():
             try:
                 obstore.put(self._store, path, content, mode="create")
@@ -149,14 +142,12 @@ class ObjectStore:
             return True
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the sorted names of the folders directly in a folder."""
         with self._naming_errors():
             prefixes = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """Return the paths of all files in a folder, at any depth; with `after`, only those that sort after this
-        text."""
+        """Return the paths of all files in a folder, at any depth, that sort after the text `after`."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
@@ -211,10 +202,9 @@ class ObjectStore:
         return self._made
 
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
-        """Return obstore's class, the place, and the options, AWS's keys included, with which another process opens
-        this store.
+        """Return obstore's class, the place, and the options, with AWS's keys, for another process to open this store.
 
-        Returns None if the credentials come through boto3: another process may find other credentials.
+        Returns None if the credentials come through boto3: another process may find other ones.
         """
         if self._store.credential_provider is not None:
             return None
@@ -267,7 +257,6 @@ def open_checked(location: str, options: Mapping[str, str], user_options: Mappin
 
 
 def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
-    """Return the S3 options that neither obstore nor delta-rs reads: most likely mistyped."""
     return [name for name, value in options.items() if _is_unknown(place, name, value)]
 
 
@@ -280,13 +269,13 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # The option is known. A wrong value raises an error at the first use.
+        # A wrong value raises an error at the first use.
         return False
     return False
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """Split delta-rs's storage_options as obstore takes them: options of the storage, of HTTP, and of retries."""
+    """Split delta-rs's storage_options into options of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
     for option, value in options.items():
         name = bare(option)
@@ -372,7 +361,7 @@ class ObjectFiles:
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            # Ask for each content only when it is written: the mapping may make it then (`data_files.Encoded`).
+            # The mapping may make each content only now (`data_files.Encoded`).
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
@@ -394,7 +383,7 @@ class ObjectFiles:
         pass
 
     def newest_from(self, version: int) -> int | None:
-        # List only the files that sort after this version's entry: mostly one request.
+        # List only later files: mostly one request.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((newer for newer in listed if newer is not None), default=version)
 
@@ -458,7 +447,7 @@ class ObjectFiles:
                 raise
 
 
-#: The options of a role to assume: delta-rs's name, and its earlier name.
+#: delta-rs's name, and its earlier name.
 ROLES = ("iam_role_arn", "s3_assume_role_arn")
 #: Options with which obstore finds credentials by itself.
 SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
@@ -470,15 +459,14 @@ BOTO3 = (
 def credential_provider(config: Mapping[str, str]) -> Any:
     """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names. Raises InvalidParameterValue if boto3 is
-    needed and missing.
+    Raises InvalidParameterValue if boto3 is needed and missing.
     """
 
     def known(name: str) -> str | None:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
     role = next((value for value in map(known, ROLES) if value), None)
-    # If an endpoint is given, delta-rs does not look for a profile either.
+    # With an endpoint, delta-rs does not look for a profile either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
         return None

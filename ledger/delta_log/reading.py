@@ -21,9 +21,9 @@ from ledger.delta_log.values import INSTANT
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The highest reader version of a table without deletion vectors or renamed columns.
+#: The highest reader version without deletion vectors or renamed columns.
 READER = 1
-#: Paths that need no escapes: they are the same in a log as on a storage.
+#: These need no escapes: they are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
 _FORMAT = pads.ParquetFileFormat(default_fragment_scan_options=pads.ParquetFragmentScanOptions(pre_buffer=True))
 _PARTITION = "partition."
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     Attributes:
         where: A condition of Arrow's on the rows; None: all rows.
         asks: The columns that `where` may use.
-        bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
+        bounds: The part of `where` that bounds columns: the files' statistics are compared with it.
         above: The columns of `bounds` whose lowest value is itself excluded.
     """
 
@@ -47,7 +47,6 @@ class Wanted(NamedTuple):
 
 
 def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
-    """Return a filter of partitions as delta-rs takes it; None: all partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
         for alternative in where.bounded().alternatives()
@@ -90,7 +89,7 @@ def wanted_rows(
 
 
 def _bound(table: TableSpec, name: str, value: int) -> Any:
-    """Return a bound as Arrow compares it. `value` is in milliseconds for a column of instants."""
+    """`value` is in milliseconds for a column of instants."""
     is_instant = pa.types.is_timestamp(table.schema.field(name).type)
     return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
@@ -114,7 +113,7 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    The dataset of delta-rs takes 0.7 ms a file, so it is used only where this one cannot read.
+    The dataset of delta-rs takes 0.7 ms a file. It is only for later reader versions, and for paths that need escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
@@ -130,9 +129,9 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
 
 
 def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
-    """Return those of a table's files that may hold rows of `where` within the bounds.
+    """Return those of a table's files that may hold rows of `where` within the bounds. There is at least one file.
 
-    `actions` are the files as delta-rs lists them, at least one. A file without statistics may hold any row.
+    A file without statistics may hold any row.
     """
     parts = []
     for alternative in where.bounded().alternatives():

@@ -36,7 +36,7 @@ LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 def committing(
     session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
 ) -> Iterator[SparkSession]:
-    """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
+    """Return a context in which the session's commits carry this metadata. `jobs` names the session's jobs.
 
     Raises Conflict for a lost race, for CHANGED_MEANWHILE, and for a log listing with a gap.
     """
@@ -95,7 +95,7 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 def committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
-    Raises Conflict if there is none: Delta silently skips a write under a transaction that is committed already.
+    Raises Conflict if there is none: Delta silently skips a write under a committed transaction.
     """
     version = session.conf.get(LAST_VERSION)
     if version is None:

@@ -23,9 +23,9 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The settings with which an application makes its own writes idempotent.
+#: An application makes its own writes idempotent by these settings.
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-#: Settings of the sessions that the ledger makes. The user's session keeps its own settings.
+#: Settings of the sessions that the ledger makes. The user's session keeps its own.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
@@ -36,17 +36,16 @@ EVERY_TRANSACTION = {
     # By default VACUUM would start up to 10,000 tasks to list a few folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
-#: Further settings for the usual transaction of a few rows.
 SMALL_TRANSACTIONS = {
     # One task to read a table's state, one for a shuffle: a MERGE takes 1.4 s instead of 4.2 s (measured).
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
-    # Compiling and adapting a plan takes longer than running it over a few rows: 0.9 s instead of 1.4 s (measured).
+    # Compiling a plan takes longer than running it over a few rows: 0.9 s instead of 1.4 s (measured).
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: The most tasks that write a bulk send: each task begins segments of its own.
+#: The most tasks of a bulk send: each begins segments of its own.
 MOST_TASKS = 4_096
 
 
@@ -76,7 +75,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_executors_here(root: str, spark: SparkSession) -> None:
-    """Raise UnsafeStorage for a local path if the session has executors on other machines, which write to other disks.
+    """Raise UnsafeStorage for a local path if executors of the session run on other machines, which have other disks.
 
     Executors that have not started yet are not checked.
     """
@@ -94,7 +93,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def find_other_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts that are not this machine: this process can bind to none of their addresses."""
+    """Return the hosts to none of whose addresses this process can bind."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -116,7 +115,7 @@ def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 @contextmanager
 def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
-    """Return a context that has a temporary view of an Arrow table's rows. Its value is the view's name in SQL."""
+    """Return a context with a temporary view of an Arrow table's rows, whose name is its value."""
     name = f"ledger_edits_{secrets.token_hex(4)}"
     arrow_frame(spark, rows).createOrReplaceTempView(name)
     try:
@@ -130,7 +129,6 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = FILE) -> None:
-    """Make a table if it does not exist. `name` is its name in SQL, and `scheme` that of its storage."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     layout = spec.layout(scheme)
@@ -143,8 +141,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later version that it was not run with.
-#: Before 1.6.6 delta-rs fails on upkeep's deletes and on the views.
+#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
+#: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
@@ -174,7 +172,7 @@ SECRETS = {
     "secret.key": "aws_secret_access_key",
     "session.token": "aws_session_token",
 }
-#: Amazon's own endpoints, which delta-rs knows by their region.
+#: delta-rs knows Amazon's own endpoints by their region.
 _AMAZON = re.compile(r"(?:https?://)?s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/?")
 
 
@@ -191,7 +189,7 @@ def require_s3a(spark: SparkSession) -> None:
 def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
     """Return the storage_options of a bucket that follow from the session's settings.
 
-    If credentials come from a provider instead of the settings, delta-rs has to find them by itself.
+    If credentials come from a provider instead, delta-rs has to find them by itself.
     """
     settings = _settings(spark)
 

@@ -34,7 +34,7 @@ def kept_by(properties: Mapping[str, str]) -> Kept:
 
 
 def interval_seconds(interval: str | None) -> int | None:
-    """Return the seconds of an interval in Delta's properties; None: the client does not understand its text."""
+    """Return the seconds of an interval in Delta's properties; None: it is not understood."""
     matched = _INTERVAL.fullmatch(interval or "")
     return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
@@ -53,8 +53,6 @@ class Layout(NamedTuple):
 
 
 class PartitionFilter(Protocol):
-    """Partitions named by literals on their columns."""
-
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
         """Return the values that the filter names, by partition column, as alternatives.
 
@@ -89,11 +87,11 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column of ordinals, of which no two rows of a partition may share one, and what happens to rows that do.
+    """A column of ordinals. No two rows of a partition may share one.
 
-    When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
-    equal to it are dropped. Other rows get new ordinals, from 0, in the partition that `new_partition` returns for the
-    old one's values.
+    A join of files repairs such rows. It sorts rows by `column`, then by `earliest`, and keeps the first row of each
+    ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that `new_partition`
+    returns for the old one's values.
     """
 
     column: str
@@ -105,7 +103,7 @@ class StagedFolders(NamedTuple):
     """Folders below a table. One commit publishes the files of a folder, under the folder's transaction.
 
     Attributes:
-        folder_of: Returns the name of the folder that a path is in; None: the path is in no such folder.
+        folder_of: Returns the folder that a path is in; None: the path is in no such folder.
         application: Returns the application id of a folder's transaction.
         published: The version of that transaction once the files are published.
     """
@@ -126,10 +124,9 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: Direct appends and joins write each file's smallest and greatest values in these columns into the log. Empty:
-    #: statements make all appends.
+    #: The columns of the statistics of direct appends and joins. Empty: statements make all appends.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled (see `rewrite`), unless it is in `still_changing`.
+    #: A row that has a value in one of these columns is settled: see `rewrite`.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
@@ -141,7 +138,7 @@ class TableSpec:
     #: Partition columns. On a local path, a delete by delta-rs does not conflict with commits to partitions with other
     #: values in these columns (unless somebody altered the table).
     independent_by: tuple[str, ...] = ()
-    #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
+    #: The error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +169,6 @@ class TableSpec:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Delta's properties of a new table."""
         return {CHECKPOINT_INTERVAL: "50"}
 
     def layout(self, scheme: str) -> Layout:

@@ -1,12 +1,10 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
-Literals on partition columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs
-the text of `checking_merge`. delta-rs gets the parts of `plain_merge` through calls.
+Literals on partition columns narrow the MERGE, so that writers of other partitions do not conflict with it.
 
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
-the rows that they were decided on, and delta-rs runs the MERGE on the version of these rows. Its commit fails if others
-committed to these partitions since. Spark runs the MERGE on the newest version. There the MERGE itself fails with
-CHANGED_MEANWHILE if an edit does not find its row as it supposes.
+the rows that they were decided on, and delta-rs runs `plain_merge` on the version of these rows. Its commit fails if
+others committed to these partitions since. Spark runs `checking_merge` on the newest version.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from typing import NamedTuple
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 
-#: The message with which Spark's MERGE fails if the table is not as its edits suppose.
+#: Spark's MERGE fails with this message if the table is not as its edits suppose.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-#: The approximate length, in characters, of a line of columns or values.
+#: About how many characters a line of columns or values has.
 WIDTH = 110
 TARGET, SOURCE = "t", "s"
-#: The name of the view of the source rows, in a statement that is shown or logged.
+#: The name of the source's view in a statement that is shown or logged.
 SOURCE_VIEW = "source"
 
 
@@ -98,7 +96,6 @@ def append_statement(table: TableSpec, place: str, source: str) -> str:
 
 
 def _lines(parts: Iterable[str]) -> str:
-    """Return parts on lines of about WIDTH characters, none of them broken."""
     lines, line = list[str](), ""
     for part in parts:
         if line and len(line) + len(part) > WIDTH:

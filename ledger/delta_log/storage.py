@@ -32,17 +32,17 @@ from ledger.runtime.forks import renew_in_child
 
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
-#: Distinguishes a file from a later one in its place: the file's number on the disk, its time of change and its size.
-#: (): the storage has no stamps.
+#: Distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time of
+#: change and its size. (): the storage has no stamps.
 Stamp = tuple[int, ...]
 #: A data file of at most this many bytes is read in one request from an object store, and kept in memory. This is safe:
 #: a file that is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles or one FileRows keeps in memory.
 KEPT = 64 << 20
-#: The memory of an Arrow table of few rows without its rows, in bytes (measured).
+#: The memory in bytes of an Arrow table of few rows without its rows (measured).
 TABLE_OVERHEAD = 20_000
-#: The most requests for single files that one call makes at the same time.
+#: The most requests for single files at the same time.
 AT_ONCE = 8
 
 
@@ -74,7 +74,7 @@ class LogEntries(Protocol):
         """Return the stamp of a file, if it exists. Without stamps, return () for any file, and make no request."""
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
+        """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists.
 
         If calls run at once, at most one returns True. On an object store False may also mean that an answer was lost.
         """
@@ -89,8 +89,7 @@ class Storage(LogEntries, Protocol):
     def held_log(self) -> AbstractContextManager[LogEntries]:
         """Return a context with the log's current folder, even if another folder takes its place meanwhile.
 
-        Elsewhere than on a local path, the context has the storage itself. Raises FileNotFoundError if there is no
-        folder.
+        On a local path, raises FileNotFoundError if there is no folder. Elsewhere the context has the storage itself.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
@@ -152,12 +151,12 @@ def log_file(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
-#: The field of `commitInfo` with the number of lines of the entry.
+#: The number of lines of the entry, in its `commitInfo`.
 LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the content of an entry. LINES shows whether it was cut between two lines."""
+    """Return an entry with LINES, which shows whether it was cut between two lines."""
     all_actions = list(actions)
     lines = [
         {"commitInfo": {**action["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in action else action
@@ -237,7 +236,6 @@ class LocalFiles:
             return log.put_new(path, content)
 
     def make_log(self, below: Path | None = None) -> None:
-        """Make the folder of the log, with its parents. Raises FileNotFoundError if a folder `below` is gone."""
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
 
@@ -301,7 +299,6 @@ class LocalFiles:
         folders = [""]
         while folders:
             folder = folders.pop()
-            # Upkeep removes files and folders meanwhile.
             with contextlib.suppress(FileNotFoundError), os.scandir(self._place / folder) as entries:
                 for entry in entries:
                     path = f"{folder}/{entry.name}" if folder else entry.name
@@ -358,7 +355,7 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # No context manager of our own: after an interrupt, it could clean up when the descriptor is closed.
+        # A context manager of our own could, after an interrupt, clean up when the descriptor is closed.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -373,9 +370,9 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Make a whole file, or put it in place of an existing one in one step.
+        """Put a whole file in place of an existing one, if any, in one step.
 
-        Remove Hadoop's checksum of the old file: Spark would compare the new file with it.
+        Hadoop's checksum of the old file is removed: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -401,7 +398,6 @@ class HeldLog:
 
 
 def _temporary_name() -> str:
-    """Return a name like those of delta-rs's temporary files."""
     return f"_commit_{uuid.uuid4()}.json.tmp"
 
 
@@ -438,7 +434,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of files with all columns of the table. Up to KEPT bytes of them are kept in memory."""
+    """The rows of files with all columns of the table, of which up to KEPT bytes are kept in memory."""
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored

@@ -36,8 +36,8 @@ def partition_text(value: Any) -> str | None:
 def bound_text(value: Any) -> Any:
     """Return a least or greatest value as the statistics of the log have it.
 
-    An instant has milliseconds, or microseconds if it needs them. If the microseconds of a greatest value were cut off,
-    delta-rs would skip the file when a reader looks for that value.
+    An instant has microseconds if it needs them. If those of a greatest value were cut off, delta-rs would skip the
+    file when a reader looks for that value.
     """
     if isinstance(value, datetime):
         exact = "microseconds" if value.microsecond % 1_000 else "milliseconds"
