@@ -1,7 +1,7 @@
 """A client of Delta Lake that commits to tables mostly without an engine.
 
-The client knows Delta and nothing of queues. The code that uses it (the *caller*) describes each table by a
-`spec.TableSpec` and calls the methods of `protocol.DeltaTables`, the contract.
+The client knows Delta and nothing of queues. Its *caller* describes each table by a `spec.TableSpec` and calls the
+methods of `protocol.DeltaTables`.
 
 **Why it exists.** A commit of one row takes 40 ms by a statement of delta-rs 1.6.6, and 1 s by a statement of Spark 4.2
 with Delta 4.4. A commit that the client makes itself takes 4 ms (measured with both of 2 cores busy).
@@ -19,10 +19,8 @@ table. (On a local path, delta-rs makes its own in a temporary folder, and the c
 - `log.LogWriter.land` makes the direct commits. On a local path it also commits the MERGEs that delta-rs runs on a copy
   of the log.
 - `local_commits` makes other commits on a local path: published files, marks (commits of transactions without rows),
-  and appends and deletes by delta-rs.
-- An engine makes all other commits itself: each statement or transaction of Spark, and each one of delta-rs on an
-  object store. On a local path, these are commits to a table that is altered, or demands more than `local_commits` can
-  do.
+  and appends and deletes by delta-rs. It also changes properties through delta-rs, on any storage.
+- An engine makes all other commits itself.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
 A after the edit, and wants to make this entry:
@@ -45,8 +43,7 @@ on.
 
 Any other table is *altered* (`replay.require_plain`). Statements of the engine commit rows to it. If a statement cannot
 check an assumption of the commit, the client raises NotDirect. If the engine refuses the table as well, the error names
-the alteration, and how to undo it (`alterations`). With the argument `by_statement` of the tables' classes, statements
-commit rows to all tables.
+the alteration, and how to undo it (`alterations`).
 
 `TableSpec` allows only types whose values have one certain text in the log. Partitions are never null or an empty text.
 
@@ -54,7 +51,7 @@ What it never does
 ==================
 
 - The client never puts an entry over another one, and never commits on a version that it has not looked at.
-- It removes an entry of a table's log only in these cases:
+- The client removes an entry of a table's log only in two cases:
 
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`.
@@ -62,9 +59,8 @@ What it never does
      made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless a listing shows that
      the log goes on. If version N then exists again, the method restores version N + 1. `local_commits.put_next` does
      the same, but only checks whether version N exists.
-- It never reads an empty or torn entry as a commit (`history`).
-- It never guesses what an unknown action means. The engine replays the log instead.
-- It writes no `.crc` files of a table's versions, which are optional.
+- The client never reads an empty or torn entry as a commit (`history`).
+- The client never guesses what an unknown action means. The engine replays the log instead.
 
 Metadata of a commit
 ====================
@@ -75,33 +71,32 @@ run. For a WRITE it is `{"mode": "Append"}`. In the commit of a statement, the e
 `userMetadata` is the metadata that the caller gave, as JSON (`{}` for a join).
 
 Each entry that the client puts into the log, except version 0 of a new table, has one or two more fields. `lines` is
-the number of the entry's lines: it shows whether the entry was cut off. `synced` (its value is true) is present only if
-the commit was durable before others could see it (`durability`).
+the number of the entry's lines: it shows whether the entry was cut off. `synced` is present, and true, only if the
+commit was durable before others could see it (`durability`).
 
 When to delete it
 =================
 
-Delete this package when one library does all of the following. The list was tried with deltalake 1.6.6 in November
-2026. Try it again with each release.
+Delete this package when one library does all of the following. deltalake 1.6.6 was tried in November 2026. Try each
+release.
 
 1. It commits given add and remove actions as exactly the next version or nothing, in a few milliseconds. With delta-rs
-   this takes 5 to 11 ms (`create_write_transaction` with RemoveAction and `max_commit_retries=0`). But delta-rs refuses
-   the commit if others committed to another partition meanwhile, even with retries.
+   this takes 5 to 11 ms. But it refuses the commit if others committed to another partition meanwhile, even with
+   retries.
 2. It refuses a commit whose files others removed. With delta-rs, two commits that remove the same files can both land,
-   and every row of these files then exists twice. docs/explanation/delta-rs-faults.md has a program for each of three
-   faults. tests/delta_log/test_faults.py fails when delta-rs has mended one of them.
-3. It follows a log in less than a millisecond a commit, however many commits it has followed. With delta-rs this takes
-   longer with each append (see `delta_rs_commits.MOST_FOLLOWED`).
-4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`).
+   and every row of these files then exists twice. docs/explanation/delta-rs-faults.md has programs.
+   tests/delta_log/test_faults.py fails when delta-rs has mended a fault.
+3. It follows a log in less than a millisecond a commit, however many commits it has followed. delta-rs takes longer
+   with each append (see `delta_rs_commits.MOST_FOLLOWED`).
+4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk.
 5. A process that used it does not crash at its exit, as it can after reads through delta-rs's own file system for Arrow
    (`object_store`).
 
 How it is tested
 ================
 
-tests/delta_log has its own small reader and writer of Delta's protocol, and compares each kind of commit with them.
-Four readers (the tests' own, delta-rs, DuckDB, Spark) return the same cells after random programs, and after commits of
-others. MERGE, DELETE and OPTIMIZE of both engines give the same rows as the client's commits.
+tests/delta_log compares each kind of commit with a small reader and writer of Delta's protocol of its own. Four readers
+(this one, delta-rs, DuckDB, Spark) return the same cells after random programs, and after commits of others.
 
 Modules
 =======

@@ -52,7 +52,7 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file. `is_change` is False if the rows were in the table before.
 
-    The action gets the number of rows, and the nulls, minimum and maximum of each column of `statistics`.
+    The log gets nulls, minimum and maximum of the columns `statistics`.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

@@ -1,7 +1,7 @@
 """Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-A table is *altered* if it differs from its spec (see `replay.require_plain`). Statements of the engine read and write
-it, which takes longer. Or the engine refuses the table (`refusal_of`, `SparkTables.refusal`): calls raise TableAltered.
+A table is *altered* if it differs from its spec (see `replay.require_plain`). Either statements of the engine read and
+write it, or the engine refuses it, and calls raise TableAltered.
 
 tests/delta_log/test_foreign.py fails if `DELTA_RS_WRITES` has the wrong features.
 """
@@ -27,8 +27,8 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: Features with which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: How long a feature must be out of use before a drop with TRUNCATE HISTORY, by default a day. (A drop without it may
-#: add the feature `checkpointProtection`, which delta-rs refuses.)
+#: How long a feature must be out of use before a drop with TRUNCATE HISTORY. (A drop without it may add the feature
+#: `checkpointProtection`, which delta-rs refuses.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch the feature off, and the features to drop afterwards.
 SWITCHED_OFF = {
@@ -177,7 +177,6 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
     altered = alterations_of(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 

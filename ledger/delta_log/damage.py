@@ -123,7 +123,7 @@ def find_damage(
     """Look for damage in the newest version of a table.
 
     With `deep`, read data files in full, and checkpoints down to an intact one. `needs_info`: an entry without a
-    `commitInfo` is damaged. Raises DeltaError if delta-rs cannot read the log, and no damage was found.
+    `commitInfo` is damaged. Raises DeltaError if delta-rs cannot read the log for another reason.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -365,7 +365,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 def set_aside(place: Path, lost: Path, path: str) -> None:
     """Move a file of a table to the folder `lost`. Raises FileNotFoundError if the file is gone.
 
-    Hadoop's checksum of the file is moved, too: Spark would compare it with the next file of that name.
+    Hadoop's checksum goes with it: Spark would compare it with the next file of that name.
     """
     *folders, name = path.split("/")
     for file_path in ("/".join([*folders, f".{name}.crc"]), path):
@@ -389,7 +389,6 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return `Checkpoints.bad` and `Checkpoints.intact`. Without `deep`, read only the end of each file."""
     bad: list[str] = []
     hinted = hinted_checkpoint(files)
     gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))

@@ -1,8 +1,8 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
 **The newest version.** delta-rs takes a listing with a gap for a damaged log (see `history`). But an entry that existed
-before a listing began is in the listing. So after such an error, the client lists the log itself, and loads the table
-as of the highest version in that listing.
+before a listing began is in the listing. So after such an error, the client lists the log, and loads the highest
+version in that listing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.runtime import forks
 from ledger.runtime.threads import map_at_once
 
-#: The beginnings of delta-rs's errors for a lost race.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
 #: How often, at most, a commit is tried while other writers are faster.
 REBASES = 100
@@ -144,7 +143,7 @@ def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> De
 
 
 def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
-    """Bring a loaded table to a version no older than the newest one before this call. Raises what delta-rs raises."""
+    """Bring a loaded table to a version no older than the newest one before this call."""
     try:
         loaded.update_incremental()
     except DeltaError as error:
@@ -161,13 +160,12 @@ def newest_listed(files: TableStorage) -> int | None:
     return max(versions_in(files.log_paths()), default=None)
 
 
-#: The most idle loaded tables of one location.
 KEPT = 4
 #: After this many followed commits a table is opened anew, which takes 7 ms. Following one more append takes 0.5 ms at
 #: first, 5 ms after 50, 20 ms after 200 (measured).
 MOST_FOLLOWED = 25
-#: The seconds after which the log is listed again. Until then, the client only looks for the next version's file. If
-#: upkeep removed that file while a process stood still, only a listing shows the newer versions.
+#: The seconds after which the log is listed again. Until then, the client only looks for the next version's file.
+#: Upkeep may have removed that file, if the process stood still.
 LISTED_AFTER = 60.0
 
 
@@ -375,7 +373,7 @@ def first_commit(demands: Demands, now: int) -> bytes:
 def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
     """Begin a log with these demands, for Spark to commit to: the first commit, and its version's checksum.
 
-    Without this checksum Spark replays the log after its own commit, in three jobs that take longer than a small write.
+    Without the checksum Spark replays the log after its commit, in three jobs that take longer than a small write.
     Raises FileNotFoundError if the table `below`, which has the new log's folder, is gone from a local path.
     """
     if isinstance(stored, LocalFiles):
@@ -387,7 +385,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Try to remove the log that `begin_log` began, with one later commit. VACUUM skips such folders."""
+    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips such folders."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

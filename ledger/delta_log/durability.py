@@ -9,20 +9,18 @@ bytes. With the setting `sync` on, a process therefore keeps four rules.
    entry its name.
 3. *The name before the answer.* The folder of the log is synced before the call returns.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
-   commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has the work's rows. A power cut could then lose the rows and keep the record. So `make_durable` syncs
-   each version that this process has seen, before the process commits to another table, and before it answers without a
-   commit.
+   commit that a power cut can still undo. Suppose that one table records that the work is done whose rows are in
+   another table. A power cut could lose the rows and keep the record. So `make_durable` syncs each version that this
+   process has seen, before it commits to another table, and before it answers without a commit.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
-before it were synced first. A process that reads such a commit need only sync the log's folder. Other commits lack the
-mark, such as those of Spark and delta-rs. Before a process with `sync` on relies on such a commit, it syncs the
-commit's data files and its entry. It does the same for earlier commits, back to the nearest one that has the mark or
-that was synced before.
+before it were synced first. Its readers need only sync the log's folder. Commits of Spark and delta-rs, for example,
+lack the mark. Before a process with `sync` on relies on such a commit, it syncs the commit's data files and entry, and
+those of earlier commits, back to the nearest one that has the mark or was synced before.
 
 **Checkpoints** that this package writes are durable before they can be seen. Checkpoints of engines are synced later,
-at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears such a checkpoint,
-the entries replace it: see `damage.mend`.
+at the latest before a vacuum removes an entry that they sum up. If a power cut tears such a checkpoint, the entries
+replace it: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -42,10 +40,8 @@ from ledger.runtime.threads import Workers
 SYNCED = "synced"
 #: The most commits without the mark that are read one by one. For more, everything in the system's memory is synced.
 MOST_UNMARKED = 32
-#: Up to FEW_FILES files, threads save nothing.
 FEW_FILES, THREADS = 4, 8
 MOST_FOLDERS = 100_000
-#: The folders whose names are durable in their parents.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
 _workers = Workers(THREADS, "ledger-sync")
@@ -78,12 +74,10 @@ class Durability:
         self._place = place
         #: All versions up to `_durable` survive a power cut. Of those up to `_prepared` the content survives.
         self._durable = self._prepared = -1
-        #: The entry of the newest durable version, and the stamp of its file.
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable, and the folders that have their names, and open files. A file that is gone is left
-        out."""
+        """Make files durable, the folders that have their names, and open files. A file that is gone is left out."""
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
@@ -100,7 +94,7 @@ class Durability:
                 folders.result()
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """Make the names in folders durable, and the names of the folders themselves, up to the file system's root."""
+        """Make durable the names in folders, and the names of these folders, up to the file system's root."""
         for folder in folders:
             _sync_folder(folder)
             self._sync_names_of(folder)
@@ -121,7 +115,7 @@ class Durability:
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
-        """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
+        """Make a folder, with its parents. A new folder counts as not durable.
 
         Raises FileNotFoundError, and makes nothing, if a folder `below`, which has the new one below it, is gone.
         """
@@ -159,7 +153,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to `version`. If this process did so before, look only at a file's stamp."""
+        """Make durable all versions up to `version`. A repeated call only looks at a file's stamp."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -177,7 +171,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in this log's place, or `_witness` was removed with old entries."""
+        """Forget what is durable, if another log is in this log's place."""
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
             self._durable = self._prepared = -1
@@ -251,8 +245,7 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems refuse to sync a folder: they keep no names in memory. A folder above a table may be
-        # read-only.
+        # Some file systems keep no names in memory, and refuse. A folder above a table may be read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 

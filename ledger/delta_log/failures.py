@@ -19,14 +19,14 @@ Kind = TypeVar("Kind", bound=type)
 #: An engine's message may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: Those that reach the storage.
+#: The methods that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
     "files_above",
     *("newest_versions", "refusal", "why_not_direct"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: There may be no table yet.
+#: The methods that may find no table.
 BEFORE = ("create", "exists")
 
 

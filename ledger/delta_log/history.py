@@ -1,8 +1,8 @@
 """The log of a table: how to read its entries, find damage, notice a replaced log, and list the commits.
 
-**An entry** is a file of JSON lines. Most writers make it appear whole. Then an empty or torn entry is no commit in
-progress, but the trace of a power cut or of a copy that was cut short. But some storages show a file before all of its
-bytes. So `require_whole` reads a flawed entry again for a second.
+**An entry** is a file of JSON lines. Most writers make it appear whole. An empty or torn entry is then the trace of a
+power cut, or of a copy that was cut short. But some storages show a file before all of its bytes. So `require_whole`
+reads a flawed entry again for a second.
 
 **A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
 engines take it for a damaged log. A later listing has version 5, unless it is really gone.
@@ -77,7 +77,7 @@ MOST_MISSING = 1_000
 MISSING = "is missing"
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
-#: A part of a checkpoint: its version, its number (the first is 1), and the number of parts.
+#: A part of a checkpoint: its version, its number, and the number of parts.
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 
@@ -135,7 +135,6 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
 
 
 def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
-    """Return the flaws of some entries, by version. Entries that are gone by now are left out."""
     contents = ((version, stored.read(log_file(version))) for version in versions)
     flaws = ((version, flaw_of(content, needs_info=needs_info)) for version, content in contents if content is not None)
     return {version: flaw for version, flaw in flaws if flaw is not None}
@@ -168,8 +167,8 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
-#: If versions jump by more than this, a backup was restored there. Entries before the jump are no part of the log: a
-#: process with the old table may have written them during the restore.
+#: If versions jump by more than this, a backup was restored there. A process with the old table may have written the
+#: entries before the jump during the restore: they are no part of the log.
 RESTORED_LATER_BY = 100_000
 
 
@@ -197,8 +196,8 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing, by a listing with `versions`.
 
-    A removal of old entries leaves gaps. So gaps count only after the first entry that the table has to keep.
-    `kept_for` returns how many seconds the table keeps its log.
+    A removal of old entries leaves gaps, so only entries count that the table has to keep. `kept_for` returns for how
+    many seconds.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -271,8 +270,7 @@ def history(
 ) -> list[Commit]:
     """Return the commits of a table with a version > `since` that its log still has, oldest first.
 
-    `newest` is a version that the table is known to have reached. Raises LedgerDamaged for an entry that stays flawed
-    or is lost (see `find_lost_entries`).
+    `newest` is a version that the table has reached. Raises LedgerDamaged for an entry that stays flawed or is lost.
     """
     commits = _consecutive_commits(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
@@ -313,7 +311,7 @@ def find_first_commit(
 def _consecutive_commits(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
-    """Return the commits from a version up to the first one that does not exist; at most `most` of them."""
+    """Return the commits from a version up to the first one that does not exist; at most `most`."""
     commits: list[Commit] = []
     while len(commits) != most:
         commit = _commit(stored, first + len(commits), table, read)

@@ -73,7 +73,7 @@ def commit_files(
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
     Raises Conflict also if others changed the table's metadata or protocol, or committed REBASES times, and if the log
-    was cut or replaced. Raises DeltaError and OSError if the storage fails.
+    was cut or replaced.
     """
     added_files = list(added)
     files.sync(file.path for file in added_files)
@@ -210,11 +210,8 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs, in one commit; without such rows, do nothing.
 
-    `loaded` is the table as of its newest version. If `commits_here`, commits to partitions with other values in the
-    columns `independent_by` do not conflict.
-
-    Raises Conflict for other commits, and as `commit_files` does. Raises DeltaError and OSError if the storage fails,
-    and TableAltered if delta-rs cannot remove files of the table.
+    If `commits_here`, commits to partitions with other values in the columns `independent_by` do not conflict. Raises
+    TableAltered if delta-rs cannot remove files of the table.
     """
     if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
         require_removable(loaded)

@@ -1,15 +1,12 @@
 """Direct commits: the client writes rows into new files, and makes the entry of the log that names these files.
 
-`LogWriter.land` has the one loop for direct commits. An append adds files. Edits replace files of the partitions that
-they touch.
-
 A direct append takes 3 ms, one by delta-rs 12 ms or more (both of 2 cores busy). On an object store, delta-rs makes
 some ten requests to commit edits. A direct commit of one new file makes 3.
 
 **Why this is safe.** An entry is a file that must not exist yet. If another writer was first, the client tries the
-version after the newest one. Edits do so only if the touched partitions still have the same files. Names of files are
-never used twice, so the same files have the same rows. A partition without files proves nothing: files may have come
-and gone. Then a statement makes the edits.
+version after the newest one. Edits, which replace files, do so only if the touched partitions still have the same
+files. Names of files are never used twice, so the same files have the same rows. A partition without files proves
+nothing: files may have come and gone. Then a statement makes the edits.
 """
 
 from __future__ import annotations
@@ -76,7 +73,6 @@ class NewCommit(NamedTuple):
         transactions: Each must be the next one of its application.
         beside: Transactions that are not checked.
         is_change: Whether the commit changes rows, and not only files.
-        with_statistics: Whether the log gets statistics of the columns `TableSpec.statistics`.
         late: Returns further metadata. On a local path it is called after the files were written, elsewhere meanwhile.
     """
 
@@ -400,10 +396,8 @@ class DirectTable:
     ) -> int:
         """Commit edits that have passed `require_expected`, and return the version.
 
-        Raises:
-            NotDirect: A statement has to commit the edits.
-            Conflict: Others have changed the partitions of `where`.
-            Errors of `LogWriter.commit`.
+        Raises NotDirect if a statement has to commit the edits, Conflict if others have changed the partitions of
+        `where`, and what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -447,8 +441,7 @@ class DirectTable:
             tried: Their version in the copy. The engine has looked for conflicts with all earlier versions.
             began: When the MERGE was begun, in monotonic seconds.
 
-        Raises Conflict if others have changed these partitions, or may have done so, and what `LogWriter.commit`
-        raises.
+        Raises Conflict also if others may have changed these partitions.
         """
         read, columns = snapshot.loaded, self._table.partitions
         named = where.partitions(columns) if columns else [()]
@@ -480,8 +473,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if a statement has to commit the rows, ValueError for null or an empty text in a partition
-        column, and what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the rows, and ValueError for null or an empty text in a partition
+        column.
         """
         if self._by_statement:
             raise NotDirect(SETTING)

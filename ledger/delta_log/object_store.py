@@ -269,13 +269,11 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # A wrong value raises an error at the first use.
         return False
     return False
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """Split delta-rs's storage_options into options of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
     for option, value in options.items():
         name = bare(option)

@@ -38,10 +38,7 @@ class NotDirect(Conflict):
 
 
 class LogReplaced(Conflict):
-    """The table's log is no longer the log that was read: the table was made anew, or a backup took its place.
-
-    The commit is not valid, but the new log may have it.
-    """
+    """The table was made anew, or a backup took its place. The commit is not valid, but the new log may have it."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +110,10 @@ class DeltaTables(Protocol):
         """Return the damage of a table; None: none was found. The call reads the table, so make it after a failure."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why a table's newest version is not read or written, and what to do; None: no reason is known.
+        """Return why a table's newest version is not read or written, and what to do, in TableAltered's words; None:
+        unknown.
 
-        The words are those of TableAltered. `appends`: the caller only reads and appends rows, so an append-only table
-        will do.
+        `appends`: the caller only reads and appends rows, so an append-only table will do.
         """
 
     # --- a table as a whole
@@ -163,15 +160,14 @@ class DeltaTables(Protocol):
     ) -> pa.Table:
         """Return some columns of rows of some partitions.
 
-        `between` has, by column, the lowest and the highest value of the rows. `above` has, by column, a bound: the
-        rows have greater values. Bounds of instants are milliseconds.
+        `between` has, by column, the lowest and the highest value of the rows. The rows have greater values than
+        `above`, by column. Bounds of instants are milliseconds.
         """
 
     def file_facts(self, table: str, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone.
 
-        With `at_least`, a version that the caller has just read, the facts may be of any version from this one on. Then
-        mostly nothing is requested.
+        With `at_least`, a version that the caller has just read, any version from this one on will do.
         """
 
     def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
@@ -179,7 +175,7 @@ class DeltaTables(Protocol):
         folder.
 
         Only partitions with `value` in their first column count. A bound of instants is in milliseconds. Returns None
-        if the client does not know the newest version's files, or their facts.
+        if the client does not know the files' facts.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -265,9 +261,8 @@ class DeltaTables(Protocol):
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         """Join the many small files of some partitions into few large ones. Return whether any were joined.
 
-        Only rows that share an ordinal change (see `spec.Ordinals`). `growing`: for frequent calls, while the
-        partitions get more files. Then smaller files count as large, and stay. Through delta-rs, an altered table stays
-        as it is.
+        Only rows that share an ordinal change (see `spec.Ordinals`). `growing`: for frequent calls, which join only
+        smaller files. Through delta-rs, an altered table stays as it is.
         """
 
     def vacuum(self, table: str) -> None:
@@ -285,19 +280,16 @@ class DeltaTables(Protocol):
 
 
 def require_generation(table: str, expected: int | None, current: int) -> None:
-    """Raise LogReplaced if a commit was decided in another generation than the current one (None: in any)."""
     if expected is not None and expected != current:
         raise LogReplaced(f"the log was replaced since this commit to {table} was decided")
 
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
-    """Raise Conflict if an application whose last version is `committed` may not commit the transaction next."""
     if transaction is not None and committed not in (None, transaction[1] - 1):
         raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
 
 
 def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise Conflict if a table has all of these properties already."""
     if properties.items() <= known.items():
         raise Conflict(f"{table} has these properties already")
 

@@ -23,7 +23,7 @@ NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: The highest reader version without deletion vectors or renamed columns.
 READER = 1
-#: These need no escapes: they are the same in a log as on a storage.
+#: Paths without escapes are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
 _FORMAT = pads.ParquetFileFormat(default_fragment_scan_options=pads.ParquetFragmentScanOptions(pre_buffer=True))
 _PARTITION = "partition."

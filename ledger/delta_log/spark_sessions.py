@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: An application makes its own writes idempotent by these settings.
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-#: Settings of the sessions that the ledger makes. The user's session keeps its own.
+#: The user's session keeps its own settings.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
@@ -115,7 +115,6 @@ def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 @contextmanager
 def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
-    """Return a context with a temporary view of an Arrow table's rows, whose name is its value."""
     name = f"ledger_edits_{secrets.token_hex(4)}"
     arrow_frame(spark, rows).createOrReplaceTempView(name)
     try:
@@ -141,8 +140,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
-#: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
+#: By package, the first version that the ledger was run with, and the first later one that it was not. Before 1.6.6
+#: delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
@@ -166,7 +165,6 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-#: Hadoop's settings for secrets, and delta-rs's names for them.
 SECRETS = {
     "access.key": "aws_access_key_id",
     "secret.key": "aws_secret_access_key",

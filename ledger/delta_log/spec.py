@@ -27,7 +27,7 @@ class Kept(NamedTuple):
 
 
 def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return the retention in a table's properties, or Delta's defaults if these are missing or not understood."""
+    """Return the retention in a table's properties. Delta's defaults replace what is missing or not understood."""
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
     return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
@@ -75,8 +75,8 @@ class PartitionFilter(Protocol):
 class Fact(NamedTuple):
     """A fact that the log has about each data file. Facts about instants are in milliseconds.
 
-    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), "rows"
-    (their number), or "size" (in bytes).
+    `source` is "partition" (the partition's `column`), "min" or "max" (of a `column`), "rows" (their number), or "size"
+    (in bytes).
     """
 
     name: str
@@ -103,7 +103,7 @@ class StagedFolders(NamedTuple):
     """Folders below a table. One commit publishes the files of a folder, under the folder's transaction.
 
     Attributes:
-        folder_of: Returns the folder that a path is in; None: the path is in no such folder.
+        folder_of: Returns the folder that a path is in; None: it is in no such folder.
         application: Returns the application id of a folder's transaction.
         published: The version of that transaction once the files are published.
     """

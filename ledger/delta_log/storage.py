@@ -35,12 +35,12 @@ _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: Distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time of
 #: change and its size. (): the storage has no stamps.
 Stamp = tuple[int, ...]
-#: A data file of at most this many bytes is read in one request from an object store, and kept in memory. This is safe:
-#: a file that is written again under its path has the same rows.
+#: A data file of at most this many bytes is read in one request from an object store, and kept in memory. A file that
+#: is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles or one FileRows keeps in memory.
 KEPT = 64 << 20
-#: The memory in bytes of an Arrow table of few rows without its rows (measured).
+#: The bytes of an Arrow table of few rows without its rows (measured).
 TABLE_OVERHEAD = 20_000
 #: The most requests for single files at the same time.
 AT_ONCE = 8
@@ -115,7 +115,7 @@ class Storage(LogEntries, Protocol):
         """Make the log's checkpoints survive a power cut, where `sync` has an effect."""
 
     def newest_from(self, version: int) -> int | None:
-        """Return the newest version, by a search from a version that existed. None: that version is gone.
+        """Return the newest version, by a search from a version that existed; None: that version is gone.
 
         An object store does not check whether it is gone.
         """
@@ -246,7 +246,7 @@ class LocalFiles:
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If writes are synced, make it and this thread's earlier files durable."""
+        """Write to a new file. If writes are synced, make this thread's earlier files durable, too."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -260,7 +260,7 @@ class LocalFiles:
             begin_writing(opened.fileno())
 
     def _unsynced(self) -> list[str]:
-        """Return the paths that this thread has written for a commit that it has not made yet."""
+        """Return the paths that this thread has written for its next commit."""
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
@@ -416,8 +416,7 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a file with all columns of a schema. A column that the file lacks has its partition's value or
-    null.
+    """Return the rows of a file. A column that the file lacks has its partition's value or null.
 
     Raises what Arrow raises for damaged bytes or invalid text.
     """
@@ -434,7 +433,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of files with all columns of the table, of which up to KEPT bytes are kept in memory."""
+    """The rows of files with all columns of the table. Up to KEPT bytes are kept in memory."""
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
@@ -456,7 +455,6 @@ class FileRows:
         self._kept.clear()
 
     def keep(self, path: str, rows: pa.Table) -> None:
-        """Keep the rows of a file for the next reads, unless they take more than a quarter of KEPT."""
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
