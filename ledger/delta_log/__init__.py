@@ -11,15 +11,16 @@ What it does
 
 **What it reads.** An engine, delta-rs or Spark, replays the log at first, and again at times. Otherwise the client
 reads each new entry itself. The client understands `add`, `remove`, `txn` and `commitInfo`, if there is no deletion
-vector, no path needs escapes, and no file is added twice. It reads data files with Arrow.
+vector, no path needs escapes, and no file is added twice.
 
 **What it writes.** Data files (Parquet), and entries of the log. Engines make the checkpoints, and the first entry of a
-table. (On a local path, delta-rs makes its own in a temporary folder, and the client puts them into the log.)
+table.
 
 - `log.LogWriter.land` makes the direct commits. On a local path it also commits the MERGEs that delta-rs runs on a copy
   of the log.
 - `local_commits` makes other commits on a local path: published files, marks (commits of transactions without rows),
-  and appends and deletes by delta-rs. It also changes properties through delta-rs, on any storage.
+  and appends and deletes by delta-rs. It also changes properties through delta-rs, on any storage. On a local path, it
+  puts delta-rs's checkpoints and first entries into the log.
 - An engine makes all other commits itself.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
@@ -28,10 +29,9 @@ A after the edit, and wants to make this entry:
     version 7: {"commitInfo": {"operation": "MERGE", ...}} {"remove": {"path": "A", ...}} {"add": {"path": "C", ...}}
 
 Suppose that another writer has made version 7 first. If the partition still has exactly the files A and B, the client
-makes version 8 with the same actions. Otherwise (the other writer has removed A, say) the client raises Conflict.
+makes version 8 with the same actions. Otherwise the client raises Conflict.
 
-**Why this is safe.** See `log`. Before a commit, `rewrite` checks each assumption of an edit against the rows that the
-decision read.
+**Why this is safe.** See `log` and `rewrite`.
 
 Which tables the client writes
 ==============================
@@ -42,10 +42,7 @@ files needs escapes. They lack the property `delta.setTransactionRetentionDurati
 on.
 
 Any other table is *altered* (`replay.require_plain`). Statements of the engine commit rows to it. If a statement cannot
-check an assumption of the commit, the client raises NotDirect. If the engine refuses the table as well, the error names
-the alteration, and how to undo it (`alterations`).
-
-`TableSpec` allows only types whose values have one certain text in the log. Partitions are never null or an empty text.
+check an assumption of the commit, the client raises NotDirect. The engine may refuse the table, too (`alterations`).
 
 What it never does
 ==================
@@ -81,35 +78,26 @@ Delete this package when one library does all of the following. deltalake 1.6.6 
 release.
 
 1. It commits given add and remove actions as exactly the next version or nothing, in a few milliseconds. With delta-rs
-   this takes 5 to 11 ms. But it refuses the commit if others committed to another partition meanwhile, even with
-   retries.
+   this takes 5 to 11 ms. But delta-rs refuses the commit if others committed to another partition meanwhile.
 2. It refuses a commit whose files others removed. With delta-rs, two commits that remove the same files can both land,
    and every row of these files then exists twice. docs/explanation/delta-rs-faults.md has programs.
    tests/delta_log/test_faults.py fails when delta-rs has mended a fault.
-3. It follows a log in less than a millisecond a commit, however many commits it has followed. delta-rs takes longer
-   with each append (see `delta_rs_commits.MOST_FOLLOWED`).
+3. It follows a log in less than a millisecond a commit. delta-rs takes longer with each append (see
+   `delta_rs_commits.MOST_FOLLOWED`).
 4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk.
 5. A process that used it does not crash at its exit, as it can after reads through delta-rs's own file system for Arrow
    (`object_store`).
 
-How it is tested
-================
-
-tests/delta_log compares each kind of commit with a small reader and writer of Delta's protocol of its own. Four readers
-(this one, delta-rs, DuckDB, Spark) return the same cells after random programs, and after commits of others.
-
 Modules
 =======
 
-- The contract: `protocol` methods and errors · `spec` a caller's tables · `values` values as texts
-- The log: `replay` files by partition · `history` entries · `file_facts` facts of files · `maintenance` checkpoints,
-  vacuum
-- Commits: `log` direct commits · `actions` their lines · `data_files` Parquet files · `rewrite` files replaced by edits
-  · `join` small files joined · `statements` MERGEs of engines · `paths` direct or by statement, and why ·
-  `local_commits` synced commits of delta-rs · `scratch` temporary folders
-- Files: `storage` the interface, local paths · `object_store` S3, ABFS, GCS · `hadoop` HDFS · `reading` rows ·
-  `durability` syncs
-- Faults: `damage` broken files · `alterations` changes by others · `failures` errors of storages
-- delta-rs: `by_delta_rs` the tables · `delta_rs_commits` loaded tables, commits
-- Spark: `by_spark` the tables · `spark_replay` the log · `spark_sessions` sessions
+- The contract: `protocol`, `spec`, `values`
+- The log: `replay` files by partition · `history` entries · `file_facts` · `maintenance` checkpoints, vacuum
+- Commits: `log` direct commits · `actions` · `data_files` · `rewrite` files replaced by edits · `join` small files ·
+  `statements` MERGEs of engines · `paths` direct or by statement · `local_commits` commits of delta-rs · `scratch`
+  temporary folders
+- Files: `storage` local paths · `object_store` · `hadoop` · `reading` · `durability` syncs
+- Faults: `damage` · `alterations` by others · `failures` of storages
+- delta-rs: `by_delta_rs` the tables · `delta_rs_commits` loaded tables
+- Spark: `by_spark` the tables · `spark_replay` the log · `spark_commits` · `spark_sessions`
 """

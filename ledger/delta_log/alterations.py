@@ -27,10 +27,10 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: Features with which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: How long a feature must be out of use before a drop with TRUNCATE HISTORY. (A drop without it may add the feature
-#: `checkpointProtection`, which delta-rs refuses.)
+#: The property for how long a feature must be out of use before a drop with TRUNCATE HISTORY. (A drop without TRUNCATE
+#: HISTORY may add the feature `checkpointProtection`, which delta-rs refuses.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
-#: By feature: the properties that switch the feature off, and the features to drop afterwards.
+#: By feature: the properties that switch it off, and the features to drop afterwards.
 SWITCHED_OFF = {
     "deletionVectors": ("'delta.enableDeletionVectors'='false'", ["deletionVectors TRUNCATE HISTORY"]),
     "columnMapping": ("'delta.columnMapping.mode'='none'", ["columnMapping TRUNCATE HISTORY"]),
@@ -184,7 +184,6 @@ def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
 def refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
 ) -> TableRefusal | None:
-    """Return `refusal_of` a table's newest version; None also if the table cannot be read."""
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
         return refusal_of(table, place, loaded, columns)

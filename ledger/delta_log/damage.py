@@ -240,7 +240,6 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Return whether an entry looks whole, without parsing its JSON. A removed entry counts as whole."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -274,7 +273,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries after a log's last checkpoint on a local path, each checked once.
+    """The entries after a log's last checkpoint on a local path. Each is checked once.
 
     Both engines take an empty entry for a commit that changes nothing.
     """
@@ -316,7 +315,7 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a checkpoint whose end can be read; without one, that before the first entry."""
+    """Return the version of a readable checkpoint up to `version`; without one, that before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append, if they are several.
+#: The most bytes in memory of the rows of a row group, and of a file of a direct append.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
 #: The average bytes of a value above which a column has no dictionary: long values mostly do not repeat.
 LONG = 1_024

@@ -1,8 +1,8 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
-**The newest version.** delta-rs takes a listing with a gap for a damaged log (see `history`). But an entry that existed
-before a listing began is in the listing. So after such an error, the client lists the log, and loads the highest
-version in that listing.
+**The newest version.** delta-rs takes a listing with a gap for a damaged log (see `history`). After such an error, the
+client loads the highest version in a listing of its own: an entry that existed before a listing began is in the
+listing.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ REBASES = 100
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turn delta-rs's errors of a lost race, and gaps in its listings, into Conflict: others commit that fast.
+    """Turn delta-rs's errors of a lost race, and of gaps in its listings, into Conflict.
 
-    If delta-rs met a gap after its own commit, the commit exists.
+    A gap shows that others commit fast. If delta-rs met the gap after its own commit, the commit exists.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def conflicts() -> Iterator[None]:
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """Return the arguments of delta-rs for commits to the ledger's own tables.
 
-    Upkeep cleans the log up: to list the whole log takes longer than the commit.
+    Commits leave old entries to upkeep: to list the whole log takes longer than a commit.
     """
     return {
         "commit_properties": properties(metadata, *transactions),
@@ -75,7 +75,6 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
 
 
 def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """Return the arguments of delta-rs for commits to a copy of a log, which gets no checkpoint."""
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -128,7 +127,7 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 
 
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
-    """Return a table whose newest checkpoint is empty or gone; None: its entries cannot be read.
+    """Return a table whose newest checkpoint is empty or gone; None: the log's entries cannot be read.
 
     delta-rs can load the version before, and follow the log from there.
     """
@@ -194,7 +193,6 @@ class LoadedTables:
         self._generations = generations or Generations()
         #: The table that was used last has the least to catch up on.
         self._idle: deque[LoadedTable] = deque(maxlen=KEPT)
-        #: Tables that were listed before this time are not used again.
         self._forgotten_at = -math.inf
 
     @contextmanager
@@ -206,7 +204,6 @@ class LoadedTables:
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Forget the loaded tables: they may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -219,7 +216,7 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # There is too much to follow. Upkeep may have removed this entry: count again below.
+        # If this entry exists, there is too much to follow. Upkeep may have removed it: count again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)

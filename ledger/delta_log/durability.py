@@ -9,18 +9,18 @@ bytes. With the setting `sync` on, a process therefore keeps four rules.
    entry its name.
 3. *The name before the answer.* The folder of the log is synced before the call returns.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
-   commit that a power cut can still undo. Suppose that one table records that the work is done whose rows are in
-   another table. A power cut could lose the rows and keep the record. So `make_durable` syncs each version that this
-   process has seen, before it commits to another table, and before it answers without a commit.
+   commit that a power cut can still undo. Suppose that one table records work as done, and another table has its rows.
+   A power cut could lose the rows and keep the record. So `make_durable` syncs each version that this process has seen,
+   before it commits to another table, and before it answers without a commit.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
 before it were synced first. Its readers need only sync the log's folder. Commits of Spark and delta-rs, for example,
-lack the mark. Before a process with `sync` on relies on such a commit, it syncs the commit's data files and entry, and
-those of earlier commits, back to the nearest one that has the mark or was synced before.
+lack the mark. Before a process relies on such a commit, it syncs the commit's data files and entry, and those of
+earlier commits, back to the nearest one that has the mark or was synced before.
 
-**Checkpoints** that this package writes are durable before they can be seen. Checkpoints of engines are synced later,
-at the latest before a vacuum removes an entry that they sum up. If a power cut tears such a checkpoint, the entries
-replace it: see `damage.mend`.
+**Checkpoints** that this package writes are durable before they can be seen. Those of engines are synced before a
+vacuum removes an entry that they sum up. If a power cut tears such a checkpoint, the entries replace it: see
+`damage.mend`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from urllib.parse import unquote
 from ledger.runtime.threads import Workers
 
 SYNCED = "synced"
-#: The most commits without the mark that are read one by one. For more, everything in the system's memory is synced.
+#: The most commits without the mark that are read one by one. For more, everything in memory is synced.
 MOST_UNMARKED = 32
 FEW_FILES, THREADS = 4, 8
 MOST_FOLDERS = 100_000
@@ -245,13 +245,13 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems keep no names in memory, and refuse. A folder above a table may be read-only.
+        # Some file systems refuse to sync a folder. A folder above a table may be read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 
 
 def begin_writing(descriptor: int) -> None:
-    """Ask the file system to begin writing an open file. A later sync then takes less time."""
+    """Ask the file system to begin writing an open file: a later sync takes less time."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is not None:
         advise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

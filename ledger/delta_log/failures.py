@@ -1,4 +1,4 @@
-"""Errors of storages and engines, turned into errors of this package. Other errors pass unchanged."""
+"""Errors of storages and engines, turned into errors of this package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ BEFORE = ("create", "exists")
 
 
 def message_of(error: BaseException) -> str:
-    """Return an engine's message in one line, without delta-rs's colours and arrows and obstore's debug output."""
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source:")[0].replace("\u21b3", " ")
     return " ".join(text.split())[:SHOWN] or type(error).__name__
 

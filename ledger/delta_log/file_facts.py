@@ -1,4 +1,4 @@
-"""Facts about each data file of a table, which the client reads from the log and not from the files."""
+"""Facts about each data file of a table, read from the log and not from the files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class FileStatistics:
 
     @classmethod
     def listed(cls, actions: pa.Table, spec: TableSpec) -> FileStatistics:
-        """Return the facts of files from delta-rs's flattened listing."""
         schema = schema_of_facts(spec)
         if not actions.num_rows:
             return cls(spec, schema.empty_table())

@@ -7,9 +7,9 @@ reads a flawed entry again for a second.
 **A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
 engines take it for a damaged log. A later listing has version 5, unless it is really gone.
 
-**Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. The new log may
-have the same file names with other content. So a process remembers the digest of a version's file. A commit names files
-of its own, or has a random id, so only a copy of the same log has a file with this digest.
+**Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. So a process
+remembers the digest of a version's file. A commit names files of its own, or has a random id, so only a copy of the
+same log has a file with this digest.
 
 **History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. So a commit's version here is
 that in the name of its file.
@@ -48,7 +48,7 @@ from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-#: About a second together.
+#: In seconds, together about one.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
@@ -167,8 +167,8 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
-#: If versions jump by more than this, a backup was restored there. A process with the old table may have written the
-#: entries before the jump during the restore: they are no part of the log.
+#: If versions jump by more than this, a backup was restored there. Entries before the jump are no part of the log: a
+#: process may have written them during the restore.
 RESTORED_LATER_BY = 100_000
 
 
@@ -196,8 +196,8 @@ def find_lost_entries(
 ) -> list[int]:
     """Return the versions up to `last` whose entries are missing, by a listing with `versions`.
 
-    A removal of old entries leaves gaps, so only entries count that the table has to keep. `kept_for` returns for how
-    many seconds.
+    A removal of old entries leaves gaps, so only entries count that the table has to keep. `kept_for` returns the
+    retention in seconds.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -246,7 +246,7 @@ def read_entry(stored: Storage, version: int) -> LogEntry | None:
     return None if content is None else entry_of(content, stamp)
 
 
-#: The most commits that are looked up by name. For more, the log is listed.
+#: The most commits that are looked up by name.
 MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 
@@ -311,7 +311,6 @@ def find_first_commit(
 def _consecutive_commits(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
-    """Return the commits from a version up to the first one that does not exist; at most `most`."""
     commits: list[Commit] = []
     while len(commits) != most:
         commit = _commit(stored, first + len(commits), table, read)

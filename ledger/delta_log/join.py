@@ -64,7 +64,7 @@ class Joining:
         """Join files of some partitions, a commit for each join. Return whether any were joined.
 
         Returns None, and does nothing, if the table is altered, or its files' facts are not known. `growing`: join only
-        smaller files. Raises what `LogWriter.commit` raises, such as Conflict if others removed the files first.
+        smaller files. Raises what `LogWriter.commit` raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:

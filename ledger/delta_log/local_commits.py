@@ -265,8 +265,8 @@ def commit_on_copy(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Let delta-rs commit to a copy of a table's log, as of `version` (None: of the newest one).
 
-    Returns the version in the copy, and the commit's actions (none, if it committed nothing). The files that the commit
-    adds are in the table, and durable if writes are synced.
+    Returns the version in the copy, and the commit's actions, if any. The files that the commit adds are in the table,
+    and durable if writes are synced.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -314,7 +314,7 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Make a checkpoint if one is due. Log errors of the storage only: the commit has landed."""
+    """Log errors only: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

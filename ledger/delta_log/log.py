@@ -50,7 +50,7 @@ log = logging.getLogger("ledger.commits")
 MOST_ROWS = 100_000
 #: The most bytes that `DirectTable.small_rows` reads in a call.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that a call of `DirectTable.small_rows` names one by one.
+#: The most partitions that `DirectTable.small_rows` names one by one.
 MOST_PARTITIONS = 16
 
 
@@ -173,18 +173,17 @@ class LogWriter:
         """Commit a decision of the caller, and return the version.
 
         Args:
-            commit: The commit.
             still_valid: Looks at the version before the commit. Raises, mostly Conflict, if the commit may not follow
                 it.
             on: The version that the decision was made on; None: take the newest version.
-            read_at: When that version was read, in monotonic seconds. After LISTED_AFTER seconds it counts no more.
+            read_at: When that version was read, in monotonic seconds. After LISTED_AFTER seconds, the log is listed
+                anew.
 
         Raises:
             Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
                 others committed REBASES times meanwhile.
             LogReplaced: The log is no longer the log that was read.
             LedgerDamaged: Only a checkpoint has the newest version.
-            Errors of `still_valid` and of the storage.
         """
         generation, at = self.followed.generation(), time.monotonic()
         files, late = self._write_with_late_metadata(commit)
@@ -279,8 +278,8 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced or Conflict if the version before a commit is not the one that was read.
 
-        If that version is gone, a `written` file in the table proves that the commit landed. If nothing proves that it
-        did not land, raise Conflict. Otherwise remove its entry.
+        If that version is gone, a `written` file in the table proves that the commit landed. If the log goes on,
+        nothing proves that it did: raise Conflict. Otherwise remove its entry.
         """
         if self.followed.is_same(latest):
             return
@@ -437,8 +436,7 @@ class DirectTable:
         Args:
             snapshot: The rows that the edits were decided on, of a table that is not altered.
             where: The partitions that the MERGE relies on.
-            actions: The actions.
-            tried: Their version in the copy. The engine has looked for conflicts with all earlier versions.
+            tried: The actions' version in the copy. The engine has looked for conflicts with all earlier versions.
             began: When the MERGE was begun, in monotonic seconds.
 
         Raises Conflict also if others may have changed these partitions.
@@ -450,8 +448,8 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # Files show no change of a partition that has none, or that `where` does not name. The engine has looked at
-            # such partitions only before `tried`.
+            # Files show no change of a partition without files, or of one that `where` does not name. The engine has
+            # looked at such partitions only before `tried`.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -525,7 +523,7 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """Return the partitions, paths and sizes of the files that `small_rows` reads; None: there are too many."""
+        """Return the partitions, paths and sizes of the files that `small_rows` reads; None: too many, or not known."""
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
@@ -558,7 +556,8 @@ class DirectTable:
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all partitions are touched on which edits rely: `merge` looks for conflicts only in these."""
+    """Return whether all partitions that edits rely on are touched: `merge` looks for conflicts only in touched
+    ones."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

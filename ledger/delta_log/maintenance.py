@@ -97,7 +97,6 @@ def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> 
 
 
 def _is_published(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Return whether a file's staged folder, if it is in one, is published."""
     folder = None if staged is None else staged.folder_of(path)
     if staged is None or folder is None:
         return True

@@ -336,7 +336,6 @@ class Parts(io.RawIOBase):
 class ObjectFiles:
     """Table files on an object store. Small Parquet files are read in one request and kept in memory."""
 
-    #: An object store keeps what it has acknowledged.
     is_synced = False
 
     def __init__(self, store: ObjectStore) -> None:

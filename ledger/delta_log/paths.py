@@ -1,6 +1,6 @@
 """The paths of commits of rows: direct, or by a statement of the engine, and why.
 
-A *path* here is a way to commit, not that of a file. Both have the same result; statements mostly take longer.
+A *path* here is a way to commit, not that of a file. Both ways have the same result. Statements mostly take longer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class Paths:
     """Counts the commits of rows of this process by their paths. Threads share the object."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
-        """`engine` is the engine's name, for the log."""
         self._engine, self._purpose_of = engine, purpose_of
         self._counts: Counter[CommitKind] = Counter()
         self._logged: set[tuple[str, str]] = set()

@@ -43,8 +43,6 @@ class LogReplaced(Conflict):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The rows of a table's partitions `where` as of one version."""
-
     version: int
     where: PartitionFilter
     rows: pa.Table
@@ -234,9 +232,6 @@ class DeltaTables(Protocol):
         """Commit one append.
 
         Args:
-            table: The table.
-            rows: The rows.
-            metadata: The metadata of the commit.
             transactions: Each (application id, version) must be the first one of its application, or have the
                 application's last version plus one. Otherwise Conflict is raised.
             still_valid: Gets the files (`replay.Files`) of the version that the commit follows, and raises if the
@@ -272,10 +267,9 @@ class DeltaTables(Protocol):
         """
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table, and all before it, survive a power cut.
+        """Make a version of a table, and all before it, survive a power cut, on a local path with the setting `sync`.
 
-        Without a table, do so for the newest version of each table that this process has seen. Elsewhere than on a
-        local path with the setting `sync`, do nothing.
+        Without a table, do so for the newest version of each table that this process has seen.
         """
 
 
@@ -301,7 +295,6 @@ def reason(error: BaseException) -> str:
         return type(error).__name__
     message = f"{type(error).__name__}: {lines[0]}"
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
-        # This is an error of Py4J: the message is in the next line.
         message = lines[1].removeprefix(": ")
     # An aborted Spark job names its reason only where Java lists the causes.
     causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]

@@ -113,7 +113,7 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    The dataset of delta-rs takes 0.7 ms a file. It is only for later reader versions, and for paths that need escapes.
+    The dataset of delta-rs takes 0.7 ms a file: it is only for later reader versions, and paths that need escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
@@ -129,7 +129,7 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
 
 
 def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
-    """Return those of a table's files that may hold rows of `where` within the bounds. There is at least one file.
+    """Return those of a table's files (`actions`, at least one) that may hold rows of `where` within the bounds.
 
     A file without statistics may hold any row.
     """

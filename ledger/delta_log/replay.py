@@ -4,10 +4,9 @@ The engine (delta-rs or Spark) replays the log once. Then the client reads each 
 a millisecond. A replay by delta-rs takes 5 ms and more. A replay begins with a listing of the log, so it is also called
 a *listing*.
 
-**Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
-engine that loads the table finds the version that an application committed last, and each further commit makes this
-slower. So the client notes the transactions in the entries that it reads, and mostly remembers the engine's answers
-until the next replay.
+**Transactions.** Only an engine that loads the table finds the version that an application (see `protocol`) committed
+last, and each further commit makes this slower. So the client notes the transactions in the entries that it reads, and
+remembers the engine's answers.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class TransactionsSeen:
         self._answers: dict[str, Last] = {}
 
     def after(self, carried: Mapping[str, int]) -> TransactionsSeen:
-        """`carried` has, by application, the versions in the next commit."""
         if not carried:
             return self
         following = TransactionsSeen(self._listed)
@@ -171,7 +169,7 @@ class Altered(Exception):
 
 @dataclass(frozen=True)
 class _SeenLog:
-    """The files that were seen last, and the listing before. `altered` has the alterations of a table in words."""
+    """The files that were seen last, and when the log was listed. `altered` names a table's alterations."""
 
     files: Files | None = None
     listed_at: float = -math.inf
@@ -465,7 +463,8 @@ class LatestVersions:
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`first` finds a table's newest version without a known one. `at_once`: each table costs a request."""
+        """`first` finds a table's newest version if no older one is known. `at_once`: make the tables' requests
+        together."""
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
         #: A version that existed, by table and generation. An older one only makes the search longer.
         self._known: dict[tuple[str, int], int] = {}

@@ -24,7 +24,6 @@ from ledger.errors import LedgerDamaged
 
 #: The most rows, or edits, that are compared without a query of Arrow's: to plan one takes a third of a millisecond.
 FEW_ROWS = 1_000
-#: With more rows than edits by more than this number, the rows are narrowed down first.
 VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
@@ -137,9 +136,7 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: This many settled rows get a file of their own.
 ENOUGH = 256
-#: The most rows of a file into which settled rows of other files are joined.
 FULL = 50_000
 
 

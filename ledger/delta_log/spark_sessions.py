@@ -23,9 +23,8 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: An application makes its own writes idempotent by these settings.
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-#: The user's session keeps its own settings.
+#: Settings of the ledger's own sessions.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
@@ -50,7 +49,7 @@ MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Return whether this process can call the JVM of a session. (Not with Spark Connect.)"""
+    """Return False for Spark Connect."""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)

@@ -20,7 +20,7 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604
 
 
 class Kept(NamedTuple):
-    """How long a table keeps commits, and removed files, in seconds."""
+    """In seconds."""
 
     log_retention: int
     deleted_file_retention: int
@@ -89,7 +89,7 @@ class Fact(NamedTuple):
 class Ordinals(NamedTuple):
     """A column of ordinals. No two rows of a partition may share one.
 
-    A join of files repairs such rows. It sorts rows by `column`, then by `earliest`, and keeps the first row of each
+    A join of files repairs rows that do. It sorts them by `column`, then by `earliest`, and keeps the first row of each
     ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that `new_partition`
     returns for the old one's values.
     """
@@ -100,12 +100,12 @@ class Ordinals(NamedTuple):
 
 
 class StagedFolders(NamedTuple):
-    """Folders below a table. One commit publishes the files of a folder, under the folder's transaction.
+    """Folders below a table. One commit publishes the files of a folder.
 
     Attributes:
         folder_of: Returns the folder that a path is in; None: it is in no such folder.
-        application: Returns the application id of a folder's transaction.
-        published: The version of that transaction once the files are published.
+        application: Returns the application id of the folder's transaction in that commit.
+        published: The version of that transaction.
     """
 
     folder_of: Callable[[str], str | None]

@@ -35,7 +35,7 @@ _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: Distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time of
 #: change and its size. (): the storage has no stamps.
 Stamp = tuple[int, ...]
-#: A data file of at most this many bytes is read in one request from an object store, and kept in memory. A file that
+#: A data file of at most this many bytes is read in one request from an object store, and kept in memory: a file that
 #: is written again under its path has the same rows.
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles or one FileRows keeps in memory.
@@ -47,14 +47,14 @@ AT_ONCE = 8
 
 
 class LogFile(NamedTuple):
-    """`at` is when the file was written, in seconds since 1970."""
+    """`at` is in seconds since 1970."""
 
     path: str
     at: float
 
 
 class StoredFile(NamedTuple):
-    """`at` is when the file was written, in seconds since 1970."""
+    """`at` is in seconds since 1970."""
 
     path: str
     bytes: int
@@ -151,12 +151,11 @@ def log_file(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
-#: The number of lines of the entry, in its `commitInfo`.
 LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return an entry with LINES, which shows whether it was cut between two lines."""
+    """Return an entry. LINES in its `commitInfo` shows whether it was cut between two lines."""
     all_actions = list(actions)
     lines = [
         {"commitInfo": {**action["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in action else action
@@ -260,7 +259,6 @@ class LocalFiles:
             begin_writing(opened.fileno())
 
     def _unsynced(self) -> list[str]:
-        """Return the paths that this thread has written for its next commit."""
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
@@ -370,7 +368,7 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Put a whole file in place of an existing one, if any, in one step.
+        """Put a whole file in place of an existing one in one step.
 
         Hadoop's checksum of the old file is removed: Spark would compare the new file with it.
         """

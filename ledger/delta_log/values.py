@@ -1,4 +1,4 @@
-"""Values of columns as SQL and log text, and instants as milliseconds."""
+"""Values of columns as SQL and log text."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition's column as the log has it.
-
-    Source: Delta's protocol, "Partition Value Serialization".
-    """
+    """Return the log's text of a partition's value. Source: Delta's protocol, "Partition Value Serialization"."""
     if value is None or isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
