@@ -106,8 +106,8 @@ class TableDamage(NamedTuple):
 class PastDamage(NamedTuple):
     """Damage of entries that a checkpoint sums up: their faults by version.
 
-    Versions from the first fault to the one before `readable_from` may be lost. This is the first readable checkpoint
-    at or after the last fault; 0: there is none.
+    Versions from the first fault to the one before `readable_from` may be lost. `readable_from` is the first readable
+    checkpoint at or after the last fault; 0: there is none.
     """
 
     entries: Mapping[int, str]

@@ -5,7 +5,7 @@ power cut, or of a copy that was cut short. But some storages show a file before
 reads a flawed entry again for a second.
 
 **A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
-engines take it for a damaged log. A later listing has version 5, unless it is really gone.
+engines take the listing for a damaged log. A later listing has version 5, unless that version is really gone.
 
 **Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. So a process
 remembers the digest of a version's file. A commit names files of its own, or has a random id, so only a copy of the
@@ -72,7 +72,6 @@ REPAIR = (
     "backup (`ledger restore-backup BACKUP ROOT --replace`). Or stop all that uses the ledger, and run `ledger repair "
     "ROOT`: it cuts the ledger back to its last whole version, or cuts off the past that a checkpoint sums up"
 )
-#: The most versions missing in a listing that are looked up by name.
 MOST_MISSING = 1_000
 MISSING = "is missing"
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"

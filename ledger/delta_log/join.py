@@ -1,8 +1,8 @@
 """Joins of a table's small files, as the client's own commits.
 
 The client makes such a commit only while the table has all the files that the commit removes. The OPTIMIZE of delta-rs
-also commits after others removed them. Then every row of these files exists twice (measured with 1.6.6). A join also
-repairs rows that share an ordinal (see `spec.Ordinals`).
+also commits after others removed these files. Every row of the files then exists twice (measured with 1.6.6). A join
+also repairs rows that share an ordinal (see `spec.Ordinals`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ log = logging.getLogger("ledger.commits")
 BYTES, ROWS = 16 << 20, 200_000
 #: Above this share of the target size, a file is large and stays as it is.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
-#: Files with faults are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
 
 

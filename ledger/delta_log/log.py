@@ -6,7 +6,7 @@ some ten requests to commit edits. A direct commit of one new file makes 3.
 **Why this is safe.** An entry is a file that must not exist yet. If another writer was first, the client tries the
 version after the newest one. Edits, which replace files, do so only if the touched partitions still have the same
 files. Names of files are never used twice, so the same files have the same rows. A partition without files proves
-nothing: files may have come and gone. Then a statement makes the edits.
+nothing: files may have come and gone. So a statement makes its edits if another writer was first.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ from ledger.runtime.threads import map_at_once
 log = logging.getLogger("ledger.commits")
 #: The most rows that a direct commit of edits writes, rows of rewritten files included. Above, a statement is quicker.
 MOST_ROWS = 100_000
-#: The most bytes that `DirectTable.small_rows` reads in a call.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that `DirectTable.small_rows` names one by one.
 MOST_PARTITIONS = 16
 
 

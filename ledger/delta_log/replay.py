@@ -352,8 +352,8 @@ class LogFollower:
             return self._listed(seen)
 
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
-        """Return what a listing shows. A forked child may be unable to list: it follows the log from the version that
-        was seen."""
+        """Return what a listing shows. A forked child that cannot list follows the log from the version that was
+        seen."""
         try:
             return self._listed(seen)
         except ForkedProcess:

@@ -139,8 +139,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later one that it was not. Before 1.6.6
-#: delta-rs fails on upkeep's deletes and on the views.
+#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
+#: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 

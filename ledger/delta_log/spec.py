@@ -89,9 +89,9 @@ class Fact(NamedTuple):
 class Ordinals(NamedTuple):
     """A column of ordinals. No two rows of a partition may share one.
 
-    A join of files repairs rows that do. It sorts them by `column`, then by `earliest`, and keeps the first row of each
-    ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that `new_partition`
-    returns for the old one's values.
+    A join of files repairs rows that do. It sorts the files' rows by `column`, then by `earliest`, and keeps the first
+    row of each ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that
+    `new_partition` returns for the old one's values.
     """
 
     column: str

@@ -32,8 +32,8 @@ from ledger.runtime.forks import renew_in_child
 
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
-#: Distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time of
-#: change and its size. (): the storage has no stamps.
+#: A stamp distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time
+#: of change and its size. (): the storage has no stamps.
 Stamp = tuple[int, ...]
 #: A data file of at most this many bytes is read in one request from an object store, and kept in memory: a file that
 #: is written again under its path has the same rows.
@@ -353,7 +353,7 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # A context manager of our own could, after an interrupt, clean up when the descriptor is closed.
+        # A context manager of our own could clean up after an interrupt, when the descriptor is closed already.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
