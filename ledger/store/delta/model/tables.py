@@ -26,10 +26,10 @@ from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
 from ledger.rules.storage import S3
 
-#: The property that has a table's format, see `model/formats.py`.
+#: The property with a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all tables. Ledgers on S3 have it, because Spark's
-#: commits are not safe there.
+#: The property of `queues` that names the engine which commits. Ledgers on S3 have it, because Spark's commits are not
+#: safe there.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
@@ -51,7 +51,6 @@ MESSAGE_ATTRIBUTE = pa.struct(
         ("binary_value", pa.binary()),
     ]
 )
-#: Arrow's types of a message's fields.
 TYPES = {
     Kind.TEXT: pa.string(),
     Kind.NUMBER: pa.int64(),
@@ -64,12 +63,12 @@ MESSAGES = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-        # Columns are found by name: older tables have them in another order.
+        # Older tables have them in another order.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
-#: The column of `visibility` that makes a row a set, and its type.
+#: The column that makes a row a set.
 BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
@@ -130,19 +129,16 @@ TASKS = pa.schema(
     ]
 )
 
-#: Stored with the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored with a queue's attributes, in milliseconds.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: The beginning of a table's description. The format that a release must know to use the table follows.
+#: Begins a table's description. The format that a release must know follows.
 NEEDED = "ledger format"
-#: The segment of a head row.
 HEAD = ""
-#: The columns of `visibility` that make up a record.
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
-    """Return numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
 
 
@@ -150,17 +146,15 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: The number of this layout, and the format that a release must know to use the table.
+    #: See `model/formats.py`.
     format: int = 1
 
     @property
     def description(self) -> str:
-        """Return the table's description, which has the format to know."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return Delta's table properties of a new table."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -181,11 +175,11 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages whose ordinals other messages of `partition` have, too."""
+    """Return the partition of a new segment, for messages whose ordinals `partition` has twice."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: The facts that the log shows of each data file of `messages`. Instants are in milliseconds.
+#: The facts that the log shows of each file of `messages`. Instants are in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -220,8 +214,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `messages` removes messages of some segments. A delete from `visibility` removes a queue or
-            # surplus head rows.
+            # A delete from `messages` removes whole segments' messages, one from `visibility` a queue or surplus head
+            # rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(

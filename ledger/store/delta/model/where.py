@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: The most segments and queues together, and the most alternatives (see `Where.alternatives`), that a predicate names.
+#: The most names of segments and queues, and the most alternatives (see `Where.alternatives`), in a predicate.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
@@ -19,7 +19,7 @@ class Where:
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
     segments: tuple[str, ...] | None = None
-    #: More partitions, such as those of the other queue in a commit that moves messages.
+    #: More partitions, such as those of the queue to which messages move.
     also: Where | None = None
 
     def parts(self) -> list[Where]:
@@ -43,10 +43,7 @@ class Where:
         return alternatives
 
     def bounded(self) -> Where:
-        """Return this filter, or a wider one with a shorter predicate if this filter names too much.
-
-        The stack for planning a predicate grows with the predicate, and may overflow.
-        """
+        """Return this filter, or a wider one if its predicate is so long that its planning could overflow the stack."""
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(alternative.get("segment", ())) for alternative in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
@@ -94,7 +91,7 @@ class Where:
     def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
         """See PartitionFilter. This runs for every partition of a ledger, so it makes no lists."""
         if isinstance(lane, str):
-            # The table `receipts` has days in place of lanes, and no filter names days.
+            # `receipts` has days in place of lanes, and no filter names days.
             lane = int(lane) if lane.isdecimal() else None
         part: Where | None = self
         while part is not None:
