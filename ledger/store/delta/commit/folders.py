@@ -1,7 +1,4 @@
-"""The folders below a table, on local paths, on object stores, or through Spark.
-
-The engines have no function that lists these folders.
-"""
+"""The folders below a table, which the engines cannot list."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """The folders below one place. A folder that does not exist counts as empty. The methods raise StorageFailed."""
+    """The folders below one place. One that does not exist counts as empty. The methods raise StorageFailed."""
 
     def names(self) -> list[str]:
         """Return the names of the folders."""
@@ -42,11 +39,7 @@ class Folders(Protocol):
 def folders_below(
     location: str, spark: SparkSession | None, storage_options: Mapping[str, str] | None
 ) -> Folders | None:
-    """Return the folders below a place, or None if this process cannot list the place.
-
-    Python lists a local path. With `storage_options`, obstore lists an object store. A Spark session lists every other
-    place.
-    """
+    """Return the folders below a place, or None if this process cannot list the place."""
     place = recorded(location)
     if place.is_local:
         return LocalFolders(place.text)
@@ -84,7 +77,6 @@ class LocalFolders:
             try:
                 shutil.rmtree(Path(self._place, path))
             except FileNotFoundError:
-                # Another process has removed the folder.
                 return
 
 

@@ -1,8 +1,8 @@
 """The turns and file locks that each thread holds at the moment.
 
-An interrupt (KeyboardInterrupt) may come within the code that gives a lock back, where `finally` does not help.
-Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing` function, the function gives
-back what its thread noted within it and did not forget. To give a lock or turn back twice does no harm.
+A KeyboardInterrupt may come within the code that gives a lock back, where `finally` does not help. So a thread notes
+each lock or turn before taking it. If an error ends a `releasing` function, it gives back what its thread noted within
+it and did not forget. To give back twice does no harm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Retries after lost commits: how often, with which pauses, and the final error.
-
-`Tally` counts the outcomes of one open ledger's commits, for monitoring. Its counts only grow.
-"""
+"""Retries after lost commits: how often, with which pauses, and the final error."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from ledger.runtime.forks import renew_in_child, waiting
 
 
 class Tally:
-    """Counts commits that landed or lost, by verb, and turns, by purpose and by how many calls went together.
-
-    Threads may share a Tally.
-    """
+    """Counts an open ledger's commits, for monitoring. Counts only grow, and threads may share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +27,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
-        """Count a commit of a verb that landed, or that lost to another writer."""
+        """Count a commit that landed, or that lost to another writer."""
         with self._lock:
             (self._commits if landed else self._conflicts)[verb] += 1
 
@@ -48,7 +42,7 @@ class Tally:
             return dict(self._commits)
 
     def conflicts(self) -> dict[str, int]:
-        """Return how many commits lost to another writer, by verb. Each was tried again while attempts were left."""
+        """Return how many commits lost to another writer, by verb."""
         with self._lock:
             return dict(self._conflicts)
 
@@ -61,24 +55,23 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: After this many losses a verb gets a warning in the log: the queue may need more lanes.
+#: After this many losses, a warning: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
 class Attempts:
     """The tries of one verb, at most `most`. Each try gets the number of losses so far.
 
-    Before each try but the first there is a random pause. The pause's upper bound grows from `first_pause` to
-    `longest_pause` (seconds).
+    Before each try but the first there is a random pause, whose bound grows from `first_pause` to `longest_pause`
+    (seconds).
     """
 
     def __init__(
         self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
-        #: When the first try and the current try began, in monotonic seconds.
+        #: Monotonic seconds: the begin of the first try, and of the current one.
         self._started = self.began = time.monotonic()
-        #: How often the verb has lost before the current try.
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -106,7 +99,6 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Wait for a random time. The upper bound of this time doubles with each loss, from `first` to `longest`
-    seconds."""
+    """Wait for a random time. Its bound doubles with each loss, from `first` to `longest` seconds."""
     with waiting():
         time.sleep(random.uniform(0, min(longest, first * 2**losses)))

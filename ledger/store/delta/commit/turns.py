@@ -1,8 +1,7 @@
 """Turns between a process's threads: one thread at a time works on a key, mostly a table and a queue.
 
-Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, so the threads of a process
-wait for their turns, and race only with other processes. The thread that has the turn may carry out the calls of
-waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
+Threads get their turns in the order in which they came, and race only with other processes. A thread may carry out the
+calls of waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Only calls of one `kind` go together, and only as many as their `size` allows. The thread that carries a call out
-    reports its outcome once.
+    Only calls of one `kind` go together, and only as many as their `size` allows.
     """
 
     def __init__(self, kind: object, size: int = 0) -> None:
@@ -34,11 +32,9 @@ class PendingCall(Generic[Result]):
         self._error: BaseException | None = None
 
     def granted(self, result: Result) -> None:
-        """Report the result."""
         self._result, self.done = result, True
 
     def refused(self, error: BaseException) -> None:
-        """Report the error."""
         self._error, self.done = error, True
 
     def result(self) -> Result:
@@ -49,10 +45,9 @@ class PendingCall(Generic[Result]):
 
 
 class _Place:
-    """One thread's place in the line at a key.
+    """One thread's place in the line at a key. Its `lock` is released when its wait ends.
 
-    `lock` is released when the thread's turn comes, or when the turn of a thread that took its call along is over.
-    `call` is the thread's own (None: nobody may take it along), and `taken` says whether another thread took it along.
+    `call` is the thread's own (None: nobody may take it along), and `taken` says whether another thread took it.
     `company` has the places whose calls this thread takes along.
     """
 
@@ -62,7 +57,6 @@ class _Place:
         self.lock.acquire()
 
     def let_go(self) -> None:
-        """End the thread's wait, if it has not ended yet."""
         with contextlib.suppress(RuntimeError):
             self.lock.release()
 
@@ -76,17 +70,14 @@ class Turns:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        #: By key, the line of threads: first the one that has the turn, after it those that wait.
+        #: First the thread that has the turn, then those that wait.
         self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the calling thread's turn at a key.
-
-        A thread that has a turn already, at any key, does not wait, even if another thread has the turn at this key. So
-        threads never wait in a circle.
-        """
+        """Take the calling thread's turn at a key. A thread that has a turn, at any key, does not wait: so none wait in
+        a circle."""
         with self._turn(key, None, 0):
             yield
 
@@ -94,13 +85,10 @@ class Turns:
     def together(self, key: Hashable, call: PendingCall[Any], most: int, most_size: int = 0) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
-        The sizes of all these calls are together at most `most_size`, unless this call alone has more.
-
-        The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that the turn of that thread is over. Each call has its own outcome. If that thread
-        did not carry the call out (`done` is False), the call may wait again.
-
-        A thread that has a turn already gets only its own call.
+        Their sizes are together at most `most_size`, unless this call alone has more. The other calls' threads wait
+        until this turn ends. An empty list means that another thread took this call along, and that its turn is over.
+        If the call was not carried out (`done` is False), it may wait again. A thread that has a turn already gets only
+        its own call.
         """
         with self._turn(key, call, most, most_size) as calls:
             yield calls
@@ -117,7 +105,7 @@ class Turns:
             return
         me = _Place(key, call)
         end = partial(self._end, me)
-        # If an error (KeyboardInterrupt) ends the wait, the thread leaves the line by the same `_end` as after a turn.
+        # `_end` also takes the thread out of the line if a KeyboardInterrupt ends its wait.
         note(end)
         try:
             with self._guard:
@@ -148,10 +136,9 @@ class Turns:
             for place, more in waiting[:most]:
                 size += more
                 if size > most_size:
-                    # Smaller calls behind this call do not overtake it.
+                    # Smaller calls behind this one do not overtake it.
                     break
-                # Add a place to the company before it leaves the line. If an interrupt comes between these steps,
-                # `_end` still ends the wait of that place.
+                # If an interrupt comes after this line, `_end` still ends the wait of the place.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
@@ -159,8 +146,7 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt, the method may run again later. By that time the thread may have another turn, which must
-        stay.
+        After an interrupt, this may run again when the thread has another turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None
