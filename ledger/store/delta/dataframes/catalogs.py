@@ -1,7 +1,4 @@
-"""A check whether Spark's catalog outlives the session.
-
-The names of ledgers in schemas, and deployed views, exist only in the catalog.
-"""
+"""A check whether Spark's catalog, with the names of ledgers and views, outlives the session."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Matches Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not
-#: match.
+#: Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not match.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
 
 
@@ -43,14 +42,12 @@ class Frames:
 
     @property
     def session(self) -> SparkSession:
-        """The user's session."""
         return self._spark
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
 
-        Spark reads only files of the messages' segments that may hold the messages, unless the claim has too many
-        segments (see `granted_reads`). Raises LedgerDamaged if a message has no row any more.
+        Raises LedgerDamaged if a message has no row any more.
         """
         from pyspark.sql import functions as F
 
@@ -76,8 +73,7 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session would skip a missing or corrupt file of a claim's
-        messages."""
+        """Raise LedgerDamaged or StorageFailed if the session would skip a file of a claim's messages."""
 
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
@@ -85,8 +81,7 @@ class Frames:
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Return the rows of `messages` that the runs name. The result may have other rows, too, which the caller
-        drops. Several reads become a union."""
+        """Return the rows of `messages` that the runs name, and perhaps others, which the caller drops."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
@@ -99,14 +94,14 @@ class Frames:
         from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
-        # From the id, and not from the name, Spark infers which partitions of the other tables it need not read.
+        # From the id, but not from the name, Spark infers which partitions of other tables it need not read.
         tables["queues"] = f"(SELECT * FROM {tables['queues']} WHERE queue = '{queue.id}')"
         statement = view_statement("messages", tables, columns.instant_literal(now))
 
         def rows(session: SparkSession) -> DataFrame:
             return session.sql(statement)
 
-        # The user's session parses the predicate, because only that session has the user's functions.
+        # Only the user's session has the user's functions.
         require_readable(self._spark, rows, self._store.engine, "redrive")
         rows_of_queue = rows(self._spark)
         with _predicate(where, rows_of_queue.columns):
@@ -114,10 +109,7 @@ class Frames:
             return runs_of_bits(matching.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:
-        """Return a user's Arrow table as a DataFrame.
-
-        A column of Arrow's type null becomes a column of texts.
-        """
+        """Return a user's Arrow table as a DataFrame. A column of the type null becomes a column of texts."""
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
         try:
@@ -126,7 +118,7 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """Return the error of the first column that Spark refuses alone, or None if Spark takes each column."""
+        """Return the error of the first column that Spark refuses alone, or None."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -163,12 +155,10 @@ class Frames:
 
 @contextmanager
 def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
-    """Turn Spark's errors about a predicate into InvalidParameterValue."""
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from Spark's analysis, or from a row. All these errors have the same
-        # form, perhaps deep in a Java trace.
+        # The parser's, the analysis's and a row's errors have this form, perhaps deep in a Java trace.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise

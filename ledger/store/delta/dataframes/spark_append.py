@@ -29,7 +29,7 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: Spark's write is also its commit, so the written rows cannot be compared with the counted rows before the commit.
+    #: Spark's write is also its commit, so nothing can be compared before it.
     compares_rows = False
 
     def __init__(self, store: DeltaStore, spark: SparkSession) -> None:
@@ -39,7 +39,7 @@ class SparkAppend:
     def require_takes(queue: QueueRecord) -> None:
         """Raise InvalidParameterValue for a queue with MaximumMessages or MaximumStoredBytes.
 
-        Spark's write is also its commit, so the numbers of rows and bytes are known only after the commit.
+        Rows and bytes are known only after Spark's commit.
         """
         bounds = " and ".join(bounds_of(queue))
         if bounds:
@@ -58,10 +58,10 @@ class SparkAppend:
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write and commit the rows with one append. Return False if the append lost.
+        """Write and commit the rows with one append. Raises QueueDoesNotExist if the queue was deleted before.
 
-        The append can lose to another send under the transaction, to a change of the table, or to a replacement of this
-        ledger. Raises QueueDoesNotExist if the queue was deleted before the write.
+        Return False if the append lost to another send under the transaction, to a change of the table, or to a
+        replacement of this ledger.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
 
@@ -101,8 +101,7 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Return whether the ledger is still the one in which the send began.
 
-        If another ledger replaced this one after Spark's read, Spark's commit may lie in the new log under a number
-        that nobody reads.
+        After a replacement, Spark's commit may lie in the new log under a number that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

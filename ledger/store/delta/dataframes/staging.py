@@ -1,7 +1,4 @@
-"""Bulk sends where delta-rs commits: Spark stages files, and one commit publishes them.
-
-See `rules.staging`.
-"""
+"""Bulk sends where delta-rs commits: Spark stages files, and one commit publishes them (see `rules.staging`)."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: If a session sets this to false, Delta's log has only the size of a file, and no statistics.
+#: If false, Delta's log has no statistics of files.
 STATISTICS = "spark.databricks.delta.stats.collect"
 ORDINAL = pa.field("ordinal", pa.int64())
 
@@ -41,7 +38,7 @@ ORDINAL = pa.field("ordinal", pa.int64())
 class Staging:
     """Writes rows with Spark, while other senders may write and commit, and publishes the files."""
 
-    #: Between the write and the commit, the written rows can be compared with the counted rows (`Placed.require_same`).
+    #: See `Placed.require_same`.
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -61,25 +58,22 @@ class Staging:
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write. The context is a turn only from
-        `losses_before_waiting` losses on."""
+        """Return a context in which a send may decide and write: a turn only from `losses_before_waiting` losses on."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write files, and publish them with one commit.
+        """Write files, and publish them with one commit. Without rows, commit nothing.
 
-        Return False, with nothing sent, in two cases: another send under the transaction was first, or the files are
-        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted before the commit was begun.
-
-        If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
-        allows it. If this process does not learn whether files were published, upkeep decides.
+        Return False, with nothing sent, if another send under the transaction was first, or if the files are given up.
+        Raises QueueDoesNotExist. Files that were not published are removed, as far as the storage allows it. If this
+        process does not learn whether they were, upkeep decides.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Upkeep removes a folder that it has given up, perhaps while tasks write to the folder.
+                # Upkeep may have removed the folder while tasks wrote.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
@@ -93,7 +87,7 @@ class Staging:
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
             if not files:
-                # Duplicates of sends of others may be all that there was: these sends must survive a power cut.
+                # The rows may all have been duplicates of other sends, which must survive a power cut.
                 self._engine.make_durable()
             return published or not files
         finally:
@@ -106,9 +100,8 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
 
-        The queue's bound of now counts: Spark may have written for a long time. Raises OverLimit if the queue has no
-        room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue while Spark
-        wrote, or while this send lost to others.
+        The queue's bound of now counts, as Spark may have written for long. Raises OverLimit, and QueueDoesNotExist for
+        a queue that was deleted meanwhile.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)
@@ -118,7 +111,7 @@ class Staging:
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows in Python, if the executors can, and else with Spark's writer. Return the files."""
+        """Write the rows in Python, if the executors can, and else with Spark's writer."""
         why_not = None
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             try:
@@ -134,8 +127,8 @@ class Staging:
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows with Spark's writer, and return the files.
 
-        Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
-        other rows for that, so each task fills one file after the other with them.
+        Only rows of a FIFO queue are partitioned by segment: they are sorted by it already, and Delta would have to
+        sort others.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -153,11 +146,9 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Return whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
-        given up.
+        """Return whether upkeep gave a folder up, or it has ended otherwise (`end_of`), or is old enough.
 
-        Upkeep records that a folder is given up before it removes a file of the folder. A vacuum, too, may remove files
-        that are old enough.
+        Upkeep records this before it removes a file. A vacuum, too, may remove files that are old enough.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
@@ -179,12 +170,11 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """Return the files that Spark wrote to a folder, from the folder's Delta log, with their places in `messages`.
+    """Return the files that Spark wrote to a folder, with their places in `messages`, from the folder's log.
 
-    Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
-    or if a file has messages of several segments.
+    Raises InvalidParameterValue if the log has no statistics of a file, and StorageFailed.
     """
-    # For a frame without rows, Delta commits nothing, and the folder's log ends with version 0.
+    # For a frame without rows, Delta commits nothing after version 0.
     log = folders.read(f"{folder}/{log_file(1)}") or ""
     added = [entry["add"] for entry in map(json.loads, filter(None, log.split("\n"))) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]

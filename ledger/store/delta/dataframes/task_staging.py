@@ -1,8 +1,8 @@
 """Bulk sends whose tasks write the files in their Python workers.
 
-With small bodies such a send takes about as much processor time as a plain append of the same rows. With Spark's writer
-a send takes two to three times as much: Spark's expressions check, number and stamp each row by itself. `task_files`
-does this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the measurements.
+With small bodies such a send takes about as much processor time as a plain append of the same rows, and with Spark's
+writer two to three times as much: docs/explanation/cost-of-a-send.md. `task_files` handles a whole batch at a time,
+Spark's expressions each row by itself.
 
 Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
 
@@ -10,10 +10,9 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not write an earlier send's files in Python. Such executors lack the driver's
-  version of Python, or pyarrow (or obstore, for an object store). Or they have too little memory, or cannot write to
-  the object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this
-  send. If Spark's writer succeeds, it also writes the files of the application's later sends.
+- an application whose executors cannot write files in Python. They lack the driver's version of Python, pyarrow (or
+  obstore), memory, or access to the object store. Only a try shows this. Then Spark's writer writes this send, and if
+  it succeeds, the application's later sends.
 """
 
 from __future__ import annotations
@@ -69,34 +68,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. Larger batches
-#: could take more memory than an executor has apart from its JVM. Spark's own default is 64 MB.
+#: In bytes. Larger batches could take more memory than an executor has apart from its JVM. Spark's own default is 64
+#: MB.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`: they lack the right version of Python or of a package,
-#: or memory.
+#: Errors of executors that cannot run `task_files`, for lack of Python, a package, or memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
 )
-#: The applications of Spark whose executors could not run `task_files`.
 unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python, for the reason in the error's text."""
+    """The executors cannot write the files of a send in Python, for the reason in the text."""
 
 
 class TaskStaging:
-    """Lets tasks write the rows of sends."""
-
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
         self._place = recorded(engine.place("messages"))
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Return whether tasks can write a DataFrame's rows, as far as this process knows: see the module's
-        docstring."""
+        """Return whether tasks can write a DataFrame's rows, as far as this process knows."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
@@ -190,8 +184,8 @@ class TaskStaging:
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends without a try in tasks.
 
-        Call this only after Spark's writer has written these rows. If it fails, too, the cause may be a user's function
-        (UDF).
+        Call this only after Spark's writer has written these rows. If it fails, too, a user's function may be the
+        cause.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -217,8 +211,8 @@ class TaskStaging:
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
     """Return the rows with a further column, which tasks do not read.
 
-    Spark merges two `coalesce` calls that follow each other, which would drop the user's call, and perhaps the rows'
-    order. A column that is not deterministic keeps the user's call and ours apart.
+    Spark merges neighbouring `coalesce` calls, which would drop the user's, and perhaps the rows' order. A column that
+    is not deterministic keeps them apart.
     """
     from pyspark.sql import functions as F
 
@@ -226,7 +220,7 @@ def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
 
 
 def _by_value(module: Any) -> Any:
-    """Return the module, and let Spark's pickles contain its functions and classes, not only their names."""
+    """Let Spark's pickles contain a module's functions and classes, not only their names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

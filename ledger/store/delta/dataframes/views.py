@@ -61,9 +61,8 @@ def deploy_views(
 ) -> list[str]:  # fmt: skip
     """Create or replace the views in a schema of the catalog, and return their names.
 
-    Without `version` and `timestamp`, the views show the present whenever they are read. Of `receipts` they use the
-    rows that are filled in by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
-    view's name.
+    Without `version` and `timestamp`, they show the present whenever they are read, with the receipts that are filled
+    in by then. Raises InvalidParameterValue for an invalid schema or prefix, or a table with a view's name.
     """
     if not is_name(schema):
         raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
@@ -90,7 +89,6 @@ def deploy_views(
 
 
 def _tables(spark: SparkSession, locations: Mapping[str, str], at: PastMoment) -> dict[str, str]:
-    """Return the tables in SQL, by name, as of a moment."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     for table, version in (at.versions or {}).items():
         tables[table] += f" VERSION AS OF {version}"
