@@ -28,7 +28,7 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Comments(NamedTuple):
-    """`view` is the comment on a view. `columns` are the comments on its columns, in their order."""
+    """The comment on a view, and those on its columns, in their order."""
 
     view: str
     columns: Mapping[str, str]
@@ -49,7 +49,7 @@ def comments_of(name: str) -> Comments:
 
 
 def comments() -> pa.Table:
-    """Return the comments on views and columns, a row each: view, column (null for a view), comment."""
+    """Return the comments as rows: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
         of_view = comments_of(name)
@@ -58,7 +58,6 @@ def comments() -> pa.Table:
 
 
 def tables_of(name: str) -> set[str]:
-    """Return the ledger's tables that a view reads."""
     text = _text(name) + (_text("messages") if "{messages_view}" in _text(name) else "")
     return set(re.findall(r"\{(\w+)\}", text)) & set(TABLES)
 
