@@ -1,12 +1,9 @@
 """The seam between the store and the two engines that commit to its tables.
 
-The verbs call the protocols of this module, whichever engine runs.
-
-**Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
-exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
-The two writers would give out the same ordinals. Therefore an append to an open segment names the last ordinal that its
-writer knows. It commits only if the log has the same last ordinal. The first of the two writers to commit continues the
-segment, and the other writer begins a new segment.
+**Ends of segments.** An open segment has one writer, which gives out its ordinals. A fork, or a machine that is resumed
+twice from a snapshot, duplicates the writer, and both copies give out the same ordinals. Therefore an append names the
+last ordinal that its writer knows, and commits only if the log agrees. The first copy to commit continues the segment.
+The other copy begins a new segment.
 """
 
 from __future__ import annotations
@@ -36,13 +33,11 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or its end is not known. The writer must begin another
-    segment."""
+    """A segment does not end where its writer left it, or its end is unknown. The writer must begin another segment."""
 
 
 class SegmentEnd(NamedTuple):
-    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it (None: the segment is
-    new)."""
+    """A segment of `messages`, and the last ordinal that its writer knows in it (None: the segment is new)."""
 
     queue: str
     lane: int
@@ -51,25 +46,25 @@ class SegmentEnd(NamedTuple):
 
 
 class Tables(Protocol):
-    """The ledger's own tables, by name: their rows as of a version, and commits to them."""
+    """The ledger's own tables, by name."""
 
     def place(self, table: str) -> str:
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return a table's damage, or None if none is found. This reads the table: callers ask only after a failure."""
+        """Return a table's damage, or None if none is found. This reads the table: ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table. This is cheaper than `version`, because it seldom loads the log."""
+        """Return the newest versions by table. This seldom loads the log, unlike `version`."""
 
     def generation(self) -> int:
         """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
         opened.
 
-        State that a process keeps about the tables is valid for the generation in which it was read. The call does not
+        State that a process keeps about the tables is valid in the generation in which it was read. The call does not
         read the storage.
         """
 
@@ -109,45 +104,44 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the application's first, or directly follow
-                its last version. Otherwise the method raises Conflict.
-            ends: The ends that the writer expects of the segments of `messages` to which it appends. If a segment has
-                another end, the method raises SegmentTaken.
-            generation: The generation in which the rows were decided. If this generation is over, the method raises
-                LogReplaced.
-            beside: Further transactions that the commit carries. They are not checked.
+                its last version.
+            ends: The ends that the writer expects of the segments to which it appends.
+            generation: The generation in which the rows were decided.
+            beside: Further transactions that the commit carries, unchecked.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
+
+        Raises:
+            Conflict: A transaction of `transactions` may not be committed next.
+            SegmentTaken: A segment of `ends` has another end.
+            LogReplaced: `generation` is over.
         """
 
     def extends_segments(self) -> bool:
-        """Return, without reading the storage, whether `append` can extend a segment. If not, `append` raises
-        SegmentTaken for every segment that is not new."""
+        """Return, without reading the storage, whether `append` can extend a segment. If not, it raises SegmentTaken
+        for every segment that is not new."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit transactions (application id, version) without rows, and return the version of the table.
+        """Commit transactions without rows, and return the version of the table.
 
-        Raises Conflict if the first transaction may not be committed next, see `append`. The other transactions are not
-        checked.
+        Raises Conflict if the first transaction may not be committed next (see `append`). The others are not checked.
         """
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. The call is cheapest if the predicate names whole partitions by
-        literals.
+        """Remove the rows that a SQL predicate names. A predicate that names whole partitions by literals is cheapest.
 
-        `generation` is the generation in which the removal was decided. If this generation is over, the method raises
-        LogReplaced.
+        Raises LogReplaced if `generation`, in which the removal was decided, is over.
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Join the many small files of some partitions of `messages` into few large ones. Only rows that share an
-        ordinal change (see `delta_log.spec.Ordinals`).
+        """Join many small files of some partitions of `messages` into few large ones. Return whether any were joined.
 
-        Return whether anything was joined. With `growing`, the partitions still get files, and a later call joins them
-        again. Then smaller files stay as they are, too.
+        Only rows that share an ordinal change (see `delta_log.spec.Ordinals`). `growing` says that the partitions still
+        get files. Then smaller files stay, for a later call to join.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, or None if there is none. Files whose largest value the log lacks are
-        read."""
+        """Return the largest value of a column, or None if there is none. Reads the files for which the log lacks
+        it."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since` that the log still has, oldest first."""
@@ -158,17 +152,15 @@ class Tables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table, and all versions before it, survive a power cut.
 
-        Without a table, do this for all versions that this process has seen of its tables. A repeated call costs next
-        to nothing.
+        Without a table, do this for all versions that this process has seen. A repeated call costs next to nothing.
         """
 
 
 class Publishing(Tables, Protocol):
-    """An engine that can commit files that other writers have written below one of the ledger's tables."""
+    """An engine that can commit files that other writers have written below a table."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a Delta table for the files of one send, in a folder below `table`, and return the new table's
-        location."""
+        """Make a Delta table for the files of one send in a folder below `table`, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
         """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
@@ -182,8 +174,8 @@ class Publishing(Tables, Protocol):
     ) -> int:
         """Commit files that are below a table already, and return the version.
 
-        Raises Conflict if any of the transactions may not be committed next, see `append`. A transaction that is None
-        does not count.
+        Raises Conflict if a transaction may not be committed next (see `Tables.append`). A transaction None does not
+        count.
         """
 
 
@@ -203,8 +195,8 @@ class MessageFiles(Protocol):
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
-        """Return the files that may have messages sent to a queue after an instant: their sizes in bytes, by their
-        paths below the table's folder.
+        """Return the files that may have messages sent to a queue after an instant: sizes in bytes, by path below the
+        table.
 
         Returns None if the log does not show them to the client.
         """
@@ -218,11 +210,13 @@ class MessageFiles(Protocol):
         sent_after: int | None = None,
         numbered_after: int | None = None,
     ) -> pa.Table:
-        """Return columns of the messages of some partitions.
+        """Return columns of the messages of some partitions, within the bounds that are given.
 
-        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). The
-        messages were sent after the instant `sent_after`. In a FIFO queue, their sequence numbers are above
-        `numbered_after`.
+        Args:
+            first_seq: The first ordinal. Give it together with `last_seq`.
+            last_seq: The last ordinal.
+            sent_after: An instant after which the messages were sent.
+            numbered_after: The sequence numbers of the messages, in a FIFO queue, are above it.
         """
 
 
@@ -234,33 +228,28 @@ class Engine(Tables, MessageFiles, Protocol):
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why rows of a table are committed only by a statement of the engine: the reason (see
-        `delta_log.paths`), and its description.
+        """Return why only a statement of the engine commits rows of a table: the reason (see `delta_log.paths`), and
+        its text.
 
         Return None if rows are committed directly. The newest version of the table decides.
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do. Return None if it does both.
+        """Return why the engine no longer reads or writes a table, and what to do (see TableAltered). None: it does
+        both.
 
-        The error TableAltered has both texts.
-
-        Args:
-            table: The table's name.
-            appends: The caller only reads and appends rows, so an append-only table is not refused.
+        With `appends`, the caller only reads and appends rows, so an append-only table is not refused.
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL statement that `merge` runs. `where` names the partitions of the edits, and the view `source`
-        has the edits.
+        """Return the SQL statement that `merge` runs, or `append` if `where` is None, when rows cannot be committed
+        directly.
 
-        If `where` is None, return the statement that `append` runs. The two methods run these statements only if rows
-        cannot be committed directly.
+        `where` names the partitions of the edits, and the view `source` has the edits.
         """
 
     def publishing(self) -> Publishing | None:
-        """Return the part of the engine that publishes files, or None if Spark itself commits the files that it has
-        written."""
+        """Return the part that publishes files, or None if Spark itself commits what it wrote."""
 
     def create(self, table: str) -> None:
         """Make the table if it does not exist yet."""
@@ -272,7 +261,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """Set properties of the table in one commit, and return the version.
 
         If the properties have a format, the table also gets this release's description and the columns that it lacks.
-        Raises Conflict if the table has these properties already, or if another writer commits at the same time.
+        Raises Conflict if the table has these properties already, or if another writer commits meanwhile.
         """
 
     def exists(self, table: str) -> bool:
@@ -283,7 +272,7 @@ class Engine(Tables, MessageFiles, Protocol):
 
 
 class LedgerTables(DeltaTables):
-    """The methods of an engine about the ledger's tables, built on DeltaTables."""
+    """An engine's methods about the ledger's tables, built on DeltaTables."""
 
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """See MessageFiles."""
@@ -346,7 +335,7 @@ class LedgerTables(DeltaTables):
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """See `delta_log.rewrite.require_expected`. `table` is the name of one of the ledger's tables."""
+    """See `delta_log.rewrite.require_expected`. `table` is one of the ledger's tables."""
     log_edits.require_expected(snapshot, TABLES[table], edits)
 
 
