@@ -1,10 +1,9 @@
 """Permissions of backups, and of ledgers that are restored in the place of others, on a local path.
 
 **A backup is as private as its ledger.** Its group and all others get at most the rights that they have on every folder
-and every file of the ledger's tables. So one file that they may not read closes the backup. A folder above the ledger
-that they may not enter counts, too: it does not protect a backup on another disk. If the backup has another group than
-the ledger, this group gets what others have. Users and groups whom an ACL names may be among both, so neither gets more
-than each of the named.
+and file of the ledger's tables. A closed folder above the ledger counts, too: it does not protect a backup on another
+disk. If the backup has another group than the ledger, this group gets what others have. Users and groups whom an ACL
+names may be among both, so neither gets more than each of the named.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
 restores, the owner. Each folder takes those of the folder at its place. A new partition takes those of its table,
@@ -40,8 +39,6 @@ _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderRights(NamedTuple):
-    """The owner, group, mode and ACLs of a folder, or of a file."""
-
     owner: int
     group: int
     mode: int
@@ -49,40 +46,37 @@ class FolderRights(NamedTuple):
     default_acl: bytes | None
 
     def limited(self, bits: AccessBits) -> FolderRights:
-        """Return these rights without what is beyond some bits."""
         acl, default = (one and bits.limit_acl(one) for one in (self.acl, self.default_acl))
         # With an ACL, the group's bits of the mode are the mask.
         limit = bits if acl is None else bits._replace(group=7)
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
     def of_files(self, bits: AccessBits) -> FolderRights:
-        """Return the rights of later files in such a folder, without what is beyond some bits."""
+        """Return the rights of later files in such a folder."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
-        # A file without an ACL gives its group what the folder gives the group itself: no mask.
+        # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
         mode = mode_of_acl(acl) if acl else bits.common(access_bits(self.mode, self.acl)).limit_mode(self.mode)
         return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
 
 
 class KeptRights(NamedTuple):
-    """Whether a restored file or folder has its group, and is closed to all who should not read or write it."""
+    """Whether a restored file or folder has its group, and is closed to whom it should be."""
 
     group: bool
     privacy: bool
 
 
 def keep_permissions(replaced: Path, made: Path) -> str:
-    """Give a restored ledger in `made` the permissions of the folder `replaced`. Return in words what could not be
-    kept.
+    """Give the restored ledger `made` the permissions of `replaced`. Return in words what could not be kept.
 
-    Files are changed by descriptors, and `made` itself comes last, so nobody can put a link in a file's place
-    meanwhile.
+    Changes go by descriptors, and `made` comes last, so nobody can put a link in a file's place meanwhile.
     """
     top = _rights_of(replaced)
     if top is None:
         return ""
     rights, limits = {".": top}, dict[str, AccessBits]()
     for name in (*TABLES, LOCKS):
-        # If a table's folder is a link, its target limits the rights of the folder.
+        # If a table's folder is a link, its target is the limit.
         linked = _bits_at(replaced / name, top.group) if (replaced / name).is_symlink() else AccessBits()
         rights[name] = _rights_of(replaced / name) or top.limited(linked)
         rights[f"{name}/{LOG}"] = _rights_of(replaced / name / LOG) or rights[name]
@@ -117,8 +111,8 @@ def keep_permissions(replaced: Path, made: Path) -> str:
 
 
 def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBits]:
-    """Return what a replaced table lets a group and others do with each of its files (by the table's name), with each
-    file of its log (by the log's path), and with each of its partitions (by the name and "/")."""
+    """Return what a replaced table lets a group and others do with each of its files (by the table's name), each file
+    of its log (by the log's path), and each of its partitions (by the name and "/")."""
     log = f"{name}/{LOG}"
     limits = dict.fromkeys((name, log, f"{name}/"), AccessBits())
     for folder, folders, files in os.walk(replaced / name):
@@ -130,7 +124,7 @@ def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBit
 
 
 def _rights_of(folder: Path) -> FolderRights | None:
-    """Return a folder's rights, or None if anything else, or nothing, is there."""
+    """Return a folder's rights, or None for anything else."""
     try:
         status = folder.lstat()
     except OSError:
@@ -142,8 +136,7 @@ def _rights_of(folder: Path) -> FolderRights | None:
 
 
 def acl_of(path: Path, name: str) -> bytes | None:
-    """Return an ACL (ACCESS_ACL or DEFAULT_ACL) as the kernel stores it, or None: none, or unreadable. Follow no
-    link."""
+    """Return an ACL (ACCESS_ACL or DEFAULT_ACL) as the kernel stores it, or None. Follow no link."""
     try:
         return os.getxattr(path, name, follow_symlinks=False)
     except (AttributeError, OSError):
@@ -186,13 +179,13 @@ def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
 
 
 class Privacy(NamedTuple):
-    """What a ledger's group, and all others, may do at most in a ledger."""
+    """What a ledger's group, and all others, may do at most in it."""
 
     group: int
     bits: AccessBits
 
     def limit(self, path: Path) -> bool:
-        """Take rights beyond these from a file or folder. Return whether the file system lets this be done."""
+        """Take further rights from a file or folder. Return whether the file system allows it."""
         status, bits = path.stat(), self.bits
         if status.st_gid != self.group:
             # The ledger's group is among the others here.
@@ -210,10 +203,7 @@ class Privacy(NamedTuple):
 
 
 def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
-    """Return what a ledger's group, and all others, may do with each folder and file of the ledger.
-
-    There may be links in `root` to the folders of `tables`.
-    """
+    """Return what a ledger's group, and all others, may do with each of its folders and files."""
     group = root.stat().st_gid
     bits = _bits_at(root, group)
     for table in tables:
@@ -235,9 +225,9 @@ def _bits_at(path: Path, group: int) -> AccessBits:
 
 
 def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
-    """Return what a file or a folder, with `has_content` also its later files, lets a group and all others do.
+    """Return what a file, or a folder (with `has_content`, also its later files), lets a group and all others do.
 
-    To read a file counts as to enter a folder, too.
+    The right to read a file counts as the right to enter, too.
     """
     try:
         status = path.stat()

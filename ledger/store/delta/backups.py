@@ -2,19 +2,18 @@
 
 **Which versions belong together.** Nothing is locked, so others commit while the tables' versions are taken in turn.
 `visibility` comes first: a later version of `messages` has all messages that its rows are about. (Upkeep may drop
-finished messages in between. Upkeep of the restored ledger drops their rows.) If `messages` came first, upkeep could
-drop a finished message and its rows before `visibility` is taken, and the message would come back. A message that is
-sent in between is in the backup, as never received. `queues` and `tasks` come next: upkeep drops the rows of a queue
-that was deleted meanwhile. `receipts` comes last. It is filled before its version is taken, and rows about later
-versions of `visibility` are removed from the copy.
+finished ones in between. Upkeep of the restored ledger drops their rows.) If `messages` came first, upkeep could drop a
+finished message and its rows in between, and the message would come back. A message that is sent in between is in the
+backup, as never received. `queues` and `tasks` come next: upkeep drops the rows of a queue that was deleted meanwhile.
+`receipts` is filled, and comes last. Its rows about later versions of `visibility` are removed from the copy.
 
 **What a backup has.** FOLDER has a Delta table for each table of the ledger: the data files of one version, and a log
-that begins with its checkpoint. A backup has no past versions. The manifest is written last. Until then, the file
-UNFINISHED shows that the backup is incomplete. `Ledger.open` refuses a folder that has either file.
+that begins with its checkpoint. The manifest is written last. Until then, the file UNFINISHED shows that the backup is
+incomplete. `Ledger.open` refuses a folder that has either file.
 
 **What a restored ledger is.** Its tables have new ids. Their versions continue at the next multiple of a million,
-beyond those of the backup and of the replaced tables. Therefore processes that have the earlier ledger open notice the
-replacement (see `delta_log.history`), and the version of a claim stays a number that only grows.
+beyond those of the backup and of the replaced tables. So processes that have the earlier ledger open notice the
+replacement (see `delta_log.history`), and the version of a claim only grows.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Linux's renameat2: AT_FDCWD and RENAME_EXCHANGE.
+#: Of Linux's renameat2: AT_FDCWD and RENAME_EXCHANGE.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
@@ -207,7 +206,7 @@ def restore_backup(
                 made.rename(place)
             _sync(place.parent)
         except OSError as error:
-            # A mount of a folder of the same disk does not look like one.
+            # A mount from the same disk does not look like one.
             if error.errno == errno.EBUSY:
                 raise _mounted(place) from error
             raise
@@ -229,9 +228,9 @@ def _mounted(place: Path) -> InvalidParameterValue:
 def _replace(made: Path, place: Path, aside: Path) -> None:
     """Move what is at `place` to `aside`, and `made` to `place`, in one step if the file system can.
 
-    If it cannot, `place` does not exist for a moment. A process that opens it then may make an empty ledger.
+    If it cannot, a process that opens `place` in between may make an empty ledger.
     """
-    # The caller removes `made`, so the earlier ledger must never be there.
+    # The caller removes `made`: never let the earlier ledger be there.
     made.rename(aside)
     if _exchange(aside, place):
         return
@@ -256,7 +255,7 @@ def _move_back(aside: Path, place: Path, error: BaseException) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names in one step. On failure change nothing, and return False."""
+    """Exchange two names in one step, or change nothing and return False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
@@ -297,30 +296,26 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
 
 def _give_identity(table: Path, version: int, replaced: int) -> None:
-    """Give a table of a backup a new id, and a version beyond `version` and `replaced`: the next multiple of
-    VERSIONS."""
+    """Give a table a new id and, as version, the next multiple of VERSIONS after `version` and `replaced`."""
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
 
 def _newest(table: Path) -> int:
-    """Return the newest version in a table's log, or -1 if the table does not exist."""
+    """Return the newest version in a table's log, or -1."""
     log = table / LOG
     versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
-    """Replace a log, which has one checkpoint (of `version`), by a checkpoint and an entry of the version `new`.
-
-    If `table_id` is given, it becomes the table's id.
-    """
+    """Replace a log of one checkpoint by a checkpoint and an entry of the version `new`, with `table_id` if given."""
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
     rows = pq.read_table(path)
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # Fills of receipts name the version that was filled last. The copy may have rows only up to an earlier version.
+        # These name the version that was filled last, and the copy may have rows only up to an earlier one.
         fills = [
             transaction is not None and transaction["appId"].startswith(FILLS)
             for transaction in rows["txn"].to_pylist()
@@ -343,7 +338,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
 
 
 def _forget_later_receipts(receipts: Path, version: int) -> None:
-    """Remove the rows about later versions of `visibility` than `version` from a copy of `receipts`."""
+    """Remove rows about versions of `visibility` after `version`."""
     table = DeltaTable(str(receipts))
     if not table.delete(f"version > {version}")["num_deleted_rows"]:
         return

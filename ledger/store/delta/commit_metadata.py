@@ -7,7 +7,7 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: Each commit of the ledger has `operation`. One with events also has `queue`, `at` and `owner`.
+#: Each commit has `operation`. One with events also has `queue`, `at` and `owner`.
 _FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -26,7 +26,7 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a commit is upkeep's, as one without a verb counts, such as an engine's VACUUM."""
+    """Return whether a commit is upkeep's. One without a verb, such as an engine's VACUUM, counts."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 

@@ -1,9 +1,9 @@
 """The seam between the store and the two engines that commit to its tables.
 
-**Ends of segments.** An open segment has one writer, which gives out its ordinals. A fork, or a machine that is resumed
-twice from a snapshot, duplicates the writer, and both copies give out the same ordinals. Therefore an append names the
-last ordinal that its writer knows, and commits only if the log agrees. The first copy to commit continues the segment.
-The other copy begins a new segment.
+**Ends of segments.** Two processes may take themselves for the one writer of an open segment: a fork and its parent, or
+a machine that was resumed twice from a snapshot. They give out the same ordinals. Therefore an append names the last
+ordinal that its writer knows, and commits only if the log agrees. The first writer to commit continues the segment, and
+the other begins a new one.
 """
 
 from __future__ import annotations
@@ -52,20 +52,19 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return a table's damage, or None if none is found. This reads the table: ask only after a failure."""
+        """Return a table's damage, or None. This reads the table: ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table. This seldom loads the log, unlike `version`."""
+        """Return the newest versions by table, mostly without loading the log, unlike `version`."""
 
     def generation(self) -> int:
-        """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
+        """Return, without reading the storage, how often other tables were found in the place of these since they were
         opened.
 
-        State that a process keeps about the tables is valid in the generation in which it was read. The call does not
-        read the storage.
+        What a process knows of the tables is valid only in the generation in which it was read.
         """
 
     def load(self, table: str, where: Where) -> Snapshot:
@@ -104,44 +103,36 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the application's first, or directly follow
-                its last version.
-            ends: The ends that the writer expects of the segments to which it appends.
-            generation: The generation in which the rows were decided.
-            beside: Further transactions that the commit carries, unchecked.
+                its last version. Otherwise raises Conflict.
+            ends: The expected ends of segments. Otherwise raises SegmentTaken.
+            generation: The generation of the decision. If it is over, raises LogReplaced.
+            beside: Further transactions, which are not checked.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
-
-        Raises:
-            Conflict: A transaction of `transactions` may not be committed next.
-            SegmentTaken: A segment of `ends` has another end.
-            LogReplaced: `generation` is over.
         """
 
     def extends_segments(self) -> bool:
-        """Return, without reading the storage, whether `append` can extend a segment. If not, it raises SegmentTaken
-        for every segment that is not new."""
+        """Return, without reading the storage, whether `append` can extend a segment. If not, it raises
+        SegmentTaken."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit transactions without rows, and return the version of the table.
-
-        Raises Conflict if the first transaction may not be committed next (see `append`). The others are not checked.
-        """
+        """Commit transactions without rows, and return the version. Only the first is checked: raises Conflict, see
+        `append`."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. A predicate that names whole partitions by literals is cheapest.
+        """Remove the rows that a SQL predicate names. Literals for whole partitions are cheapest.
 
-        Raises LogReplaced if `generation`, in which the removal was decided, is over.
+        Raises LogReplaced if `generation`, that of the decision, is over.
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Join many small files of some partitions of `messages` into few large ones. Return whether any were joined.
+        """Join small files of some partitions of `messages`, and return whether any were joined.
 
-        Only rows that share an ordinal change (see `delta_log.spec.Ordinals`). `growing` says that the partitions still
-        get files. Then smaller files stay, for a later call to join.
+        Only rows that share an ordinal change (see `delta_log.spec.Ordinals`). With `growing`, the partitions still get
+        files, so smaller files stay for a later call.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, or None if there is none. Reads the files for which the log lacks
-        it."""
+        """Return the largest value of a column, or None. Reads the files for which the log lacks it."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since` that the log still has, oldest first."""
@@ -150,9 +141,9 @@ class Tables(Protocol):
         """Return the version that was last committed under an application id, or None."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table, and all versions before it, survive a power cut.
+        """Make a version of a table, and all before it, survive a power cut. A repeated call costs next to nothing.
 
-        Without a table, do this for all versions that this process has seen. A repeated call costs next to nothing.
+        Without a table, do this for all versions that this process has seen.
         """
 
 
@@ -163,7 +154,7 @@ class Publishing(Tables, Protocol):
         """Make a Delta table for the files of one send in a folder below `table`, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
-        """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
+        """Make a folder below a table for files that tasks write."""
 
     def publish(
         self,
@@ -174,8 +165,7 @@ class Publishing(Tables, Protocol):
     ) -> int:
         """Commit files that are below a table already, and return the version.
 
-        Raises Conflict if a transaction may not be committed next (see `Tables.append`). A transaction None does not
-        count.
+        Raises Conflict as `append` does. A transaction None does not count.
         """
 
 
@@ -191,14 +181,14 @@ class MessageFiles(Protocol):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
 
-        With `at_least`, a version that the caller has just read, no newer version is looked for.
+        No version newer than `at_least`, which the caller has just read, is looked for.
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
-        """Return the files that may have messages sent to a queue after an instant: sizes in bytes, by path below the
+        """Return the files that may have messages sent to a queue after an instant, as sizes in bytes by path below the
         table.
 
-        Returns None if the log does not show them to the client.
+        Return None if the log does not show them.
         """
 
     def messages(
@@ -210,13 +200,13 @@ class MessageFiles(Protocol):
         sent_after: int | None = None,
         numbered_after: int | None = None,
     ) -> pa.Table:
-        """Return columns of the messages of some partitions, within the bounds that are given.
+        """Return columns of the messages of some partitions.
 
         Args:
             first_seq: The first ordinal. Give it together with `last_seq`.
             last_seq: The last ordinal.
-            sent_after: An instant after which the messages were sent.
-            numbered_after: The sequence numbers of the messages, in a FIFO queue, are above it.
+            sent_after: An instant before all `sent_at`.
+            numbered_after: A number below all sequence numbers.
         """
 
 
@@ -228,24 +218,21 @@ class Engine(Tables, MessageFiles, Protocol):
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why only a statement of the engine commits rows of a table: the reason (see `delta_log.paths`), and
-        its text.
+        """Return why rows of a table are committed only by statements, as a reason of `delta_log.paths` and a text.
 
-        Return None if rows are committed directly. The newest version of the table decides.
+        Return None if they are committed directly. The newest version of the table decides.
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do (see TableAltered). None: it does
-        both.
+        """Return the reason and the advice of TableAltered, or None if the engine reads and writes the table.
 
-        With `appends`, the caller only reads and appends rows, so an append-only table is not refused.
+        With `appends`, the caller only reads and appends, so an append-only table is not refused.
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL statement that `merge` runs, or `append` if `where` is None, when rows cannot be committed
-        directly.
+        """Return the SQL that `merge` runs, or `append` if `where` is None, when rows cannot be committed directly.
 
-        `where` names the partitions of the edits, and the view `source` has the edits.
+        The view `source` has the edits, and `where` names their partitions.
         """
 
     def publishing(self) -> Publishing | None:
@@ -260,8 +247,8 @@ class Engine(Tables, MessageFiles, Protocol):
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         """Set properties of the table in one commit, and return the version.
 
-        If the properties have a format, the table also gets this release's description and the columns that it lacks.
-        Raises Conflict if the table has these properties already, or if another writer commits meanwhile.
+        With a format among them, the table also gets this release's description and missing columns. Raises Conflict if
+        the table has these properties already, or if another writer commits meanwhile.
         """
 
     def exists(self, table: str) -> bool:
@@ -272,8 +259,6 @@ class Engine(Tables, MessageFiles, Protocol):
 
 
 class LedgerTables(DeltaTables):
-    """An engine's methods about the ledger's tables, built on DeltaTables."""
-
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """See MessageFiles."""
         return self.file_facts("messages", at_least)
@@ -335,12 +320,12 @@ class LedgerTables(DeltaTables):
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """See `delta_log.rewrite.require_expected`. `table` is one of the ledger's tables."""
+    """See `delta_log.rewrite.require_expected`."""
     log_edits.require_expected(snapshot, TABLES[table], edits)
 
 
 def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if, by the newest files of `messages`, a segment does not end where its writer left it."""
+    """Raise SegmentTaken if a segment does not end where its writer left it."""
     for end in ends:
         segment_files = files.of((end.queue, str(end.lane), end.segment))
         last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
@@ -350,7 +335,7 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment: a statement cannot check where a segment ends."""
+    """Raise SegmentTaken if an append extends a segment, whose end a statement cannot check."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"a statement must append here, and cannot check where the segment {end.segment} ends")

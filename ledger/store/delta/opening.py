@@ -59,15 +59,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
 
 Answer = TypeVar("Answer")
-#: The system's errors for a write that this user, or nobody, may make.
+#: Errors of a write that this user, or nobody, may make.
 REFUSED_WRITES = (errno.EACCES, errno.EPERM, errno.EROFS)
 log = logging.getLogger("ledger.opening")
 
 
 @dataclass(frozen=True)
 class OpenLedger:
-    """An open ledger. `frames`, with a session, moves DataFrames."""
-
     store: DeltaStore
     engine: Engine
     locations: Mapping[str, str]
@@ -94,10 +92,8 @@ def open_tables(
     read_only: bool = False,
     passing: Passing | None = None,
 ) -> OpenLedger:
-    """Open the tables under `root`. With `create`, make those that do not exist.
-
-    With `read_only` nothing is written: no lock, and no file to read the storage's clock.
-    """
+    """Open the tables under `root`. With `create`, make missing ones. With `read_only`, write nothing: no lock, no
+    probe."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
@@ -130,7 +126,7 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _describe_contents(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # A local path's clock may be this machine's, and then cannot confirm it.
+    # This may be the machine's own clock, which confirms nothing.
     confirming_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -160,7 +156,7 @@ def open_tables(
         mend(whole, folder.parent)
     try:
         if at_once:
-            # A comparison of the clocks takes three requests in a row.
+            # The comparison takes three requests in a row.
             _run_at_once(check_clock, partial(check, existing))
         else:
             check(existing)
@@ -173,7 +169,7 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Lock only missing tables, so a process that is suspended in a verb does not block the opening.
+        # Lock only missing tables: a process that is suspended in a verb must not block the opening.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
@@ -181,7 +177,7 @@ def open_tables(
         # If a power cut damaged one of them, the ledger might not open.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
-    # Spark's commits to a local path are only safe while no other process commits to the table.
+    # Spark's commits to a local path are unsafe while another process commits to the table.
     alone = chosen.name == "spark" and place.is_local
 
     def before_turn() -> None:
@@ -208,7 +204,7 @@ def open_tables(
 
 
 def default_owner() -> str:
-    """Return the default name of the owner in commits: user, machine and process."""
+    """Return the default owner in commits: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -221,8 +217,7 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
-    """Return a call's answer for each table. An object store takes several requests for each, so make the calls
-    `at_once`."""
+    """Return a call's answer for each table. On an object store, make the slow calls `at_once`."""
     names = list(tables)
     return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
 
@@ -232,7 +227,7 @@ def _run_at_once(*calls: Callable[[], None]) -> None:
 
 
 def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records another engine."""
+    """Raise LedgerTooNew, or UnsafeStorage if the ledger records another engine."""
     layouts = dict(zip(tables, _of_each(engine.layout, tables, at_once)))
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -249,7 +244,7 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _describe_contents(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe a root that lacks tables of a ledger. Where only Spark lists it, it counts as empty."""
+    """Describe a root that lacks tables. Where only Spark lists it, it counts as empty."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -271,7 +266,7 @@ def _options(user_options: Mapping[str, str]) -> dict[str, str]:
 def _files(place: Location, user_options: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
     """Return the files below the root on an object store, or None elsewhere.
 
-    Raises StorageFailed within seconds if the store cannot be reached (see `rules.storage.FIRST_REQUEST`).
+    Raises StorageFailed within seconds if the store cannot be reached (`rules.storage.FIRST_REQUEST`).
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -355,7 +350,7 @@ def _engine(
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function from a bucket of S3 to a session's options for it, or None without a JVM."""
+    """Return a function from a bucket of S3 to a session's options, or None."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -364,7 +359,7 @@ def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mappin
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables of delta-rs. A ledger on S3 uses its own options for all buckets."""
+    """Return the output tables of delta-rs. A ledger on S3 has its own options for all buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)

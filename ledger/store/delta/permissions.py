@@ -33,9 +33,9 @@ from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
 
-#: The system's errors where there are no ACLs.
+#: Errors where there are no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: The errors for a link, a file that no longer exists, and a socket.
+#: Errors for a link, for a file that no longer exists, and for a socket.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK_ONLY = "A user who may only read opens the ledger by Ledger.open(root, read_only=True)."
@@ -92,7 +92,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 
 def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
-    """Return the error for an entry that this user may not share, with the one way that shares all entries."""
+    """Return the error for an entry that this user may not share, with the way that shares all entries."""
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
         cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
@@ -119,23 +119,21 @@ def _sharer(owners: Iterable[int], group: str) -> str:
 class Permissions:
     """What keeps a shared ledger's group, or this user, from using the ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. A ledger that is not shared is checked for
-    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults (empty: there
-    are none).
+    Each of `faults` names a file or folder, its owner, and what is wrong. Of a ledger that is not shared, only folders
+    and locks are checked. `command` mends the faults (empty: there are none).
     """
 
     faults: tuple[str, ...]
     is_shared: bool
     command: str
     paths: frozenset[str]
-    #: Folders above a shared ledger that are closed to its group, or to everyone if everyone may read it.
+    #: Folders above a shared ledger that are closed to its group, or to others if everyone may read it.
     closed_above: tuple[str, ...] = ()
-    #: The commands that open these folders.
     opening: str = ""
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return a ledger's Permissions, or None if `root` is not a local path, is a link, or does not exist."""
+    """Return a ledger's Permissions, or None if `root` is not local, is a link, or does not exist."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -152,7 +150,7 @@ def look_over(root: str) -> Permissions | None:
     paths = frozenset(entry.path for entry, _ in wrong)
     opening = " and ".join(f"`chmod {whom}+x {shlex.quote(entry.path)}`" for entry, whom in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
-    # Costs a look at the owners of all files.
+    # Reads the owners of all files.
     command = _command(folder, about) if faults else ""
     return Permissions(faults, is_shared(about), command, paths, described, opening)
 
@@ -171,7 +169,7 @@ def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple
 
 
 def _command(folder: Path, about: LocalEntry, *, everyone: bool = False) -> str:
-    """Return the command that shares a ledger, and who may run it. A ledger that everyone may read stays so."""
+    """Return the command that shares a ledger, and who may run it."""
     everyone = everyone or (is_shared(about) and _is_for_everyone(about))
     command = f"ledger share {shlex.quote(str(folder))} --group {_users_of(about)}{' --everyone' if everyone else ''}"
     return f"`{command}`, {_sharer({entry.owner for entry in _entries(folder)}, _users_of(about))}"
@@ -182,13 +180,13 @@ def _users_of(about: LocalEntry) -> str:
 
 
 def _is_for_everyone(root: LocalEntry) -> bool:
-    """Return whether all others may read the later files of a shared ledger."""
+    """Return whether others may read the later files of a shared ledger."""
     acl = acl_of(Path(root.path), DEFAULT_ACL)
     return bool(root.mode & stat.S_IROTH) if acl is None else acl == default_acl(everyone=True)
 
 
 def require_reachable(root: Path) -> None:
-    """Raise StorageFailed if this user may not enter a local ledger's folder, or a folder above it."""
+    """Raise StorageFailed if this user may not enter a local ledger's folder, or one above it."""
     require_open_above(root)
     about = _entry(root)
     if about is not None and about.is_folder and not os.access(root, os.X_OK):
@@ -197,7 +195,7 @@ def require_reachable(root: Path) -> None:
 
 
 def advise_denied(failed: StorageFailed) -> str:
-    """Return the command that lets this user read a table, or "" if the failure is no lack of rights."""
+    """Return the command that lets this user read a table, or "" for another failure."""
     place = recorded(failed.place)
     if not place.is_local or os.strerror(errno.EACCES) not in failed.cause:
         return ""
@@ -212,7 +210,7 @@ def _reading_advice(root: Path, about: LocalEntry) -> str:
 
 
 def require_writable(root: Path) -> None:
-    """Raise StorageFailed if this user may not read and write one of the folders and locks of a local ledger."""
+    """Raise StorageFailed if this user may not read and write a local ledger's folders and locks."""
     for entry in _refused(root):
         about = _entry(root)
         cause = f"{_describe(entry)}: {name_of_user(os.getuid())} may not write there"
@@ -221,7 +219,7 @@ def require_writable(root: Path) -> None:
 
 
 def _refused(root: Path) -> Iterator[LocalEntry]:
-    """Yield the folders of tables, logs and locks, and the locks, that this user may not read and write."""
+    """Yield the folders and locks that this user may not read and write."""
     places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
     locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
     for place in (*places, *locks):
@@ -232,7 +230,7 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """Yield the ledger's folder, and its own files and folders in it, except links and what closed folders have."""
+    """Yield the ledger's folder, and its own files and folders, except links and what closed folders have."""
     about = _entry(root)
     if about is not None:
         yield about
@@ -248,10 +246,9 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """Yield the same as `_entries`, each with its open descriptor, or with None if this user may not open it.
+    """Yield the same as `_entries`, each with its descriptor, or None if this user may not open it.
 
-    The caller changes entries by their descriptors. By a path, root could give away the target of a link that a user
-    put in place of a file.
+    By a path, root could give away the target of a link that a user put in place of a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -273,7 +270,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
 
 
 def _closed(path: Path) -> LocalEntry | None:
-    """Return a folder that this user may not open, or None for every other path."""
+    """Return a folder that this user may not open, or None for any other path."""
     about = _entry(path)
     is_open = about is None or not about.is_folder or os.access(path, os.R_OK | os.X_OK)
     return None if is_open else about
@@ -312,7 +309,7 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 
 def _set_default_acl(folder: int, *, everyone: bool) -> bool:
-    """Share later files in an open folder by a default ACL. Return False if the system has no ACLs."""
+    """Share later files by a default ACL. Return False if the system has none."""
     wanted = default_acl(everyone=everyone)
     try:
         # Only the owner may set an ACL, even to the same value.

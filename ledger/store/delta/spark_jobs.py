@@ -11,7 +11,6 @@ from ledger.delta_log.spark_sessions import has_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Describes a thread's jobs in Spark's UI.
 DESCRIPTION = "spark.job.description"
 
 
@@ -19,8 +18,8 @@ DESCRIPTION = "spark.job.description"
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
     """Mark the Spark jobs of the context by tags, and by a description after the user's own.
 
-    The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. The Spark context
-    gets them, too, because a job within another job loses the session's. On Spark Connect only the session gets tags.
+    The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. A job within another
+    job loses the session's tags, so the Spark context gets them, too, except on Spark Connect.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     all_tags = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
@@ -48,5 +47,5 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
 
 
 def jobs_of_commit(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Return the context that marks the Spark jobs of a commit by its metadata. No verb means upkeep."""
+    """Mark the Spark jobs of a commit. No verb means upkeep."""
     return named_jobs(spark, metadata.get("verb", "upkeep"), metadata.get("queue"))

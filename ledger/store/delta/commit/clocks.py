@@ -1,8 +1,8 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* Each reading is compared with an earlier one and the machine's uptime since.
-A reading that agrees replaces the earlier one after RENEWED seconds, so NTP's small corrections do not add up to a
-step. A new process has no earlier reading, and believes its clock.
+*A step that nothing explains is refused.* Each reading is compared with an earlier one and the uptime since. A reading
+that agrees replaces the earlier one after RENEWED seconds, so NTP's small corrections do not add up to a step. A new
+process believes its clock.
 
 *All drivers of a ledger share the storage's clock.* A driver whose clock is behind fails at its next verb on a lane
 with a later commit. A driver whose clock is ahead sees every deadline pass too early, and nothing else shows this.
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: In seconds: the age at which the earlier reading is replaced.
+#: In seconds, after which a reading is replaced.
 RENEWED = 10.0
-#: Two readings in a row take fewer seconds, unless the process is suspended between them.
+#: In seconds: two readings in a row take less, unless the process is suspended.
 AT_ONCE = 0.1
 
 
@@ -49,7 +49,7 @@ class ClockLook(NamedTuple):
 
 
 class SteadyClock:
-    """A Clock that refuses steps that nothing explains (see above). Threads may share it.
+    """A Clock that refuses steps that nothing explains. Threads may share it.
 
     Args:
         clock: The wall clock.
@@ -62,15 +62,15 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Returns whether something else confirms a step: the clock shows `now` and should show `expected`.
+        #: Returns whether something else confirms a step from `expected` to `now`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
-        """Return the instant. Raise ClocksDisagree for a step that nothing explains."""
+        """Return the instant. Raise ClocksDisagree for a step."""
         return self.look().at
 
     def look(self) -> ClockLook:
-        """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does."""
+        """Return a ClockLook. Raise ClocksDisagree for a step."""
         last, passed = self._last, self.passing()
         now = self._clock()
         earliest = self._expected(last, passed)
@@ -78,7 +78,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have been suspended between the readings of uptime and clock.
+        # It may have been suspended between the readings of uptime and clock.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -95,17 +95,17 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: In seconds, between two comparisons that succeed.
+#: In seconds, between two successful comparisons.
 INTERVAL = 600.0
-#: A smaller difference, in seconds, proves nothing: some storage keeps times in whole seconds.
+#: In seconds: a smaller difference proves nothing, as some storage keeps whole seconds.
 RESOLUTION = 1.0
 
 
 class StorageClock:
     """Compares `clock` with that of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    The bound is half of the setting maximum_clock_skew, or RESOLUTION if that is more. So any two drivers' clocks
-    differ by at most twice the bound when they are compared.
+    The bound is half of the setting maximum_clock_skew, so two drivers' clocks differ by the setting at most. It is at
+    least RESOLUTION.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class StorageClock:
             return
         before = self._clock()
         stored = self._storage()
-        # The storage read its clock in between, however long its answer took.
+        # The storage read its clock in between.
         nearest = min(max(stored, before), self._clock())
         self._due = None
         half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
@@ -147,8 +147,8 @@ def probe_of(files: ObjectStore) -> Clock:
 def probe(folder: Path) -> Clock:
     """Return a local path's clock: the modification time of a small file, which is written and removed.
 
-    A disk has the machine's own clock, a shared file system (NFS) the server's. Other storage, to which only Spark
-    commits, has no probe: pass a `storage_clock` to Ledger.open, or set the drivers' clocks by a time server.
+    On a shared file system (NFS) it is the server's. Storage to which only Spark commits has no probe: pass a
+    `storage_clock` to Ledger.open, or set the drivers' clocks by a time server.
     """
 
     def read() -> int:

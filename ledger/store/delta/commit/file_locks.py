@@ -1,16 +1,15 @@
 """File locks between the writers of one machine, for tables on local paths.
 
 Writers that detect conflicts share a table (`shared`). A writer that cannot, such as Spark, has it alone (`exclusive`).
-A writer that lost too often prefers to have it alone (`prefer_exclusive`). Only the lock `turn` excludes writers from
-the table.
+A writer that lost too often prefers to have it alone (`prefer_exclusive`). Only the lock `turn` excludes writers.
 
 A writer that wants the table alone holds the gate, where newcomers queue, so that they do not starve it. A suspended
-process may hold the gate, or share the table, for ever, so both waits are bounded. A writer that waited in vain at the
-gate passes it. If it can then share the table at once, waits at the gate are brief for the next IN_VAIN seconds. After
-a wait in vain for sharers, no holder of the gate waits for them for IN_VAIN seconds.
+process may hold the gate, or share the table, for ever. So waits at the gate, and its holder's waits for sharers, are
+bounded. After one was in vain, such waits are brief or left out for IN_VAIN seconds. A writer that waited in vain at
+the gate passes it.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
-it. A child closes the files that it inherits, so a lock ends with the process that took it.
+it, and a child closes the files that it inherits.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ if sys.platform != "win32":
     import fcntl
 
 LOCKS = "_locks"
-#: How long work on the whole ledger waits for each lock, in seconds.
+#: In seconds, for each lock.
 ALL_PATIENCE = 3.0
-#: The first and the longest pause between two attempts of a bounded wait, in seconds.
+#: In seconds, between two attempts of a bounded wait: first and longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long the gate's holder waits for sharers, and how long a wait in vain is remembered.
+#: In seconds: the wait of the gate's holder for sharers, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait at the gate, in seconds: longer than its holder may wait. The second number counts after a
-#: recent wait in vain there.
+#: In seconds, the wait of others at the gate: at first (its holder may wait for PATIENCE), and after a recent wait in
+#: vain there.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 SHOWING = 0.5
 
@@ -53,18 +52,17 @@ class StillLocked(Exception):
 
 
 class TableLock:
-    """A lock of a table, shared or exclusive, between threads and processes."""
+    """A lock of a table between threads and processes."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The modification times of these files show when a wait was last in vain: of the gate's holder for sharers,
-        #: and of others at the gate.
+        #: When the gate's holder last waited in vain for sharers, and others at the gate, as modification times.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table with other sharers. Wait without a bound only for a writer in `exclusive`."""
+        """Hold the table with other sharers. Only the wait for a writer in `exclusive` has no bound."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):
@@ -75,8 +73,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic()
-        (None: wait without end)."""
+        """Hold the table alone. Raises StillLocked at `until`, an instant of time.monotonic() (None: wait without
+        end)."""
         alone = None
         while alone is None:
             alone = self._take_alone_with_gate(until) or self._take_alone_without_gate(until)
@@ -85,12 +83,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Hold the table alone, except for sharers that do not leave within `seconds`. Without the gate, share the
-        table.
-
-        The gate is held through the whole commit. If this holder is suspended, or waits at the gate are brief,
-        newcomers share the table with it.
-        """
+        """Hold the gate, and the table once sharers left or `seconds` passed. Without the gate, share the table."""
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
                 held.enter_context(_touching_gate(self._gate))
@@ -102,9 +95,9 @@ class TableLock:
             yield
 
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
-        """Take the gate. Return False after a wait in vain, and raise StillLocked as `exclusive` does.
+        """Take the gate, or return False after a wait in vain. Raises StillLocked, see `exclusive`.
 
-        A wait of PATIENCE_AT_GATE seconds is not in vain if the holder touched the gate's file meanwhile.
+        A long wait is not in vain if the holder touched the gate's file meanwhile.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -129,14 +122,13 @@ class TableLock:
                 _tell(self._at_gate_in_vain)
 
     def _take_alone_with_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the gate and the table. Return None if either is not free in time."""
+        """Return None if the gate or the table is not free in time."""
         with contextlib.ExitStack() as held:
             has_gate = self._take_gate(held, until)
             return held.pop_all() if has_gate and self._take_turn_alone(held, PATIENCE, until) else None
 
     def _take_turn_alone(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Take the table alone, and return whether all sharers left in time. After a recent wait in vain, do not
-        wait."""
+        """Return whether all sharers left in time. After a recent wait in vain, do not wait."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -149,7 +141,7 @@ class TableLock:
         return True
 
     def _take_alone_without_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table in a moment when nobody has it. Return None after IN_VAIN seconds without such a moment."""
+        """Take the table when nobody has it. Return None after IN_VAIN seconds."""
         with contextlib.ExitStack() as alone:
             try:
                 alone.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + IN_VAIN, until)))
@@ -201,17 +193,15 @@ def _earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """Return the lock of a Delta table that is not the ledger's own. A local folder must exist."""
+    """Return the lock of another table than the ledger's. A local folder must exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
 
 @contextlib.contextmanager
 def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of all tables of a ledger alone.
-
-    Raises LedgerError if others hold one of the locks for longer than ALL_PATIENCE seconds.
-    """
+    """Hold the locks of all tables of a ledger alone. Raises LedgerError if others hold one for ALL_PATIENCE
+    seconds."""
     with contextlib.ExitStack() as held:
         for name in tables:
             try:
@@ -225,34 +215,32 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """No lock: for storage whose commits are safe between machines, and for a read-only ledger."""
+    """For storage whose commits are safe between machines, and for a read-only ledger."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
 
-#: Held while a lock file is opened and registered, and during a fork, so a child knows every lock file that it has
-#: open.
+#: Held while a lock file is opened and registered, and during a fork, so a child knows all open lock files.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
-    """A file that is open for one lock. Each holder has its own, so flock also excludes threads.
+    """Open for one lock: each holder has its own file, so flock also excludes threads.
 
-    If an interrupt comes before a file is in `_files`, Python closes the file. Just after that, `_files` keeps it open,
-    without a lock.
+    If an interrupt comes before the file is in `_files`, Python closes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -260,9 +248,8 @@ class _LockFile(io.FileIO):
         _files.add(self)
 
     def give_back(self) -> None:
-        """Unlock and close the file, once."""
         with _opening:
-            # A forked child has closed its copy. If it unlocked the copy, it would unlock the parent's lock.
+            # A forked child has closed its copy: to unlock it would unlock the parent's lock.
             if not self.closed:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.fileno(), fcntl.LOCK_UN)

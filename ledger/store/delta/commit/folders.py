@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """The folders below one place. One that does not exist counts as empty. The methods raise StorageFailed."""
+    """The folders below one place. A missing one counts as empty. The methods raise StorageFailed."""
 
     def names(self) -> list[str]:
         """Return the names of the folders."""
@@ -30,10 +30,10 @@ class Folders(Protocol):
         """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
-        """Return whether a folder holds a file, at any depth, whose own name begins with neither . nor _."""
+        """Return whether a folder holds a file, at any depth, whose name begins with neither . nor _."""
 
     def remove(self, path: str) -> None:
-        """Remove a folder and all that it contains."""
+        """Remove a folder and its content."""
 
 
 def folders_below(

@@ -17,18 +17,18 @@ from ledger.store.delta.model.tables import TABLES
 
 #: Only upkeep removes rows of `messages`, and nothing those of `receipts`.
 APPENDED = ("messages", "receipts")
-#: In seconds, between two readings of the storage's clock that succeed: an object store takes three requests.
+#: In seconds, between two successful readings of the storage's clock: an object store takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
 class Readiness:
-    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share a Readiness.
+    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share it.
 
     Args:
         engine: The engine of the ledger's tables.
-        folder: The folder of the tables on a file system of this machine, or None elsewhere.
+        folder: The folder of the tables on a file system of this machine, or None.
         clock: This process's clock.
-        storage: The storage's clock, or None if it has none to read.
+        storage: The storage's clock, or None.
         maximum_skew: How far apart two clocks of a ledger may be, in seconds.
         passing: Returns a number of seconds that only grows.
     """
@@ -51,7 +51,7 @@ class Readiness:
 
         Raises:
             StorageFailed: A table cannot be read, or the disk has fewer than `free_bytes` free for this user, no free
-                inode, or takes no file (tried only when the storage's clock is read).
+                inode, or takes no file.
             TableAltered: The engine no longer reads or writes one of the tables.
             ClocksDisagree: This process's clock made a step, or is too far from the storage's, or behind the newest
                 commit to `visibility`.
@@ -68,8 +68,7 @@ class Readiness:
             self._compared_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
-        """Return, for each table that the engine no longer reads or writes, the reason and what to do (see
-        TableAltered)."""
+        """Return, by table, why the engine no longer reads or writes it, and what to do (see TableAltered)."""
         refusals = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
         return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
@@ -84,7 +83,7 @@ class Readiness:
             raise StorageFailed(str(folder), "the disk has no inode left for another file")
 
     def _require_no_later_commit(self) -> None:
-        """Raise ClocksDisagree if verbs on the lanes of the newest commit would fail, because it is too far ahead."""
+        """Raise ClocksDisagree if the newest commit is so far ahead that verbs on its lanes fail."""
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):
             at = commit.metadata.get("at")

@@ -14,7 +14,7 @@ from ledger.runtime.forks import renew_in_child, waiting
 
 
 class Tally:
-    """Counts an open ledger's commits, for monitoring. Counts only grow, and threads may share them."""
+    """Counts an open ledger's commits, for monitoring. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Tally:
             return dict(self._conflicts)
 
     def groups(self) -> dict[tuple[str, int], int]:
-        """Return how often each number of calls went together, by purpose: a table to commit to, or "reading"."""
+        """Return how often each number of calls went together, by purpose: a table, or "reading"."""
         with self._lock:
             return dict(self._groups)
 
@@ -60,9 +60,9 @@ LOST_OFTEN = 5
 
 
 class Attempts:
-    """The tries of one verb, at most `most`. Each try gets the number of losses so far.
+    """The tries of one verb, at most `most`. Each gets the number of losses so far.
 
-    Before each try but the first there is a random pause, whose bound grows from `first_pause` to `longest_pause`
+    Before each but the first there is a random pause, whose bound grows from `first_pause` to `longest_pause`
     (seconds).
     """
 
@@ -70,7 +70,7 @@ class Attempts:
         self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
-        #: Monotonic seconds: the begin of the first try, and of the current one.
+        #: Monotonic seconds: when the first try and the current one began.
         self._started = self.began = time.monotonic()
         self.losses = 0
 
@@ -99,6 +99,6 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Wait for a random time. Its bound doubles with each loss, from `first` to `longest` seconds."""
+    """Wait for a random time, whose bound doubles with each loss, from `first` to `longest` seconds."""
     with waiting():
         time.sleep(random.uniform(0, min(longest, first * 2**losses)))

@@ -14,8 +14,7 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: Seconds of a slow request. A verb that commits makes 7 to 10 (docs/explanation/measured.md), mostly one after the
-#: other.
+#: In seconds. A verb that commits makes 7 to 10 requests (docs/explanation/measured.md), mostly in a row.
 SLOW = 0.2
 KEYS = (
     "the doctor goes by the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "

@@ -20,10 +20,10 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder for the files of checks. All but KEPT exist only for a moment.
+#: The folder of checks, next to the tables. All but KEPT exist only for a moment.
 PROBES = "_probes"
 KEPT = "conditional-put"
-#: How long a check is trusted, in seconds: an answered one, and one without an answer.
+#: In seconds, the trust in a check: with an answer of the storage, and without.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
@@ -39,11 +39,9 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver is
-    True.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver writes.
 
-    Spark's puts have no condition, and delta-rs ignores Spark's lock (S3DynamoDBLogStore). `why` says why Spark would
-    commit to the table.
+    Spark's puts have no condition, and delta-rs ignores Spark's lock (S3DynamoDBLogStore).
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -54,7 +52,7 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 
 
 def require_conditional_puts(files: ObjectStore) -> None:
-    """Raise UnsafeStorage if a put that must create a file overwrites an existing file. Raises StorageFailed."""
+    """Raise UnsafeStorage if a put that must create a file overwrites one. Raises StorageFailed."""
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
         files.put(path, b"first")
@@ -70,10 +68,9 @@ def require_conditional_puts(files: ObjectStore) -> None:
 
 
 class PutTrust:
-    """Checks whether the storage of a ledger still honours conditional puts: a gateway may have been changed.
+    """Checks whether a ledger's storage still honours conditional puts: a gateway may have been changed.
 
-    A process that commits checks once in TRUSTED_SECONDS, before its next commit, with one put of a file that exists.
-    If the file does not exist yet, a first put makes it.
+    A process checks once in TRUSTED_SECONDS, before a commit, with one put of a file that exists.
     """
 
     #: Monotonic seconds by place. All ledgers of the process share them.
@@ -84,10 +81,7 @@ class PutTrust:
         self._files, self._clock = files, clock
 
     def check(self) -> None:
-        """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
-
-        If the storage does not answer, only log this.
-        """
+        """Raise UnsafeStorage if a conditional put overwrites a file. If the storage does not answer, only log this."""
         if self._is_recent():
             return
         with self._lock:

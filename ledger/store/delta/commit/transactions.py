@@ -31,18 +31,18 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" has these events at INFO, and all others at DEBUG.
+#: The log "ledger.events" has these at INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
-#: By table, the other tables whose versions its commits note.
+#: The other tables whose versions a table's commits note.
 NOTED = {"visibility": ("messages", "queues")}
 MOST_TOGETHER = 31
 
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
+    """A decision: the edits to merge, and the answer, given the version of the commit.
 
-    Without edits, nothing is committed, and the answer is computed from the version of the decision.
+    Without edits nothing is committed, and the version is the decision's.
     """
 
     snapshot: Snapshot
@@ -58,7 +58,7 @@ class Plan(Generic[Answer]):
 
 @contextmanager
 def after_commit(verb: str) -> Iterator[None]:
-    """Return a context for reads after a verb's commit: StorageFailed gets `unknown` there."""
+    """Mark StorageFailed in the context as `unknown`, because the verb is committed."""
     try:
         yield
     except StorageFailed as error:
@@ -66,10 +66,7 @@ def after_commit(verb: str) -> Iterator[None]:
 
 
 class Transactions:
-    """Runs verbs on one engine. Tests see the steps of a verb ("chosen", "committed", and others) by `on_step`.
-
-    With `read_only`, `attempts` and the turns for a commit raise LedgerIsReadOnly.
-    """
+    """Runs verbs on one engine. Tests see a verb's steps by `on_step`: "chosen", "committed", and others."""
 
     def __init__(
         self,
@@ -100,7 +97,7 @@ class Transactions:
     @uses_arrow
     @releasing
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
-        """Try `decide(losses)` and commit its plan as one MERGE, until a commit wins.
+        """Try `decide(losses)` and commit its plan, until a commit wins.
 
         Raises ContentionOutlastedRetries, StorageFailed and LedgerIsReadOnly, and what `decide` raises.
         """
@@ -114,9 +111,9 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """Commit a plan as one MERGE and return the version, or None if the commit lost (see `commit`).
+        """Commit a plan as one MERGE. Return the version, or None if the commit lost. Raises StorageFailed.
 
-        Without edits, return the version that the plan was decided on. Raises StorageFailed.
+        Without edits, return the version that the plan was decided on.
         """
         if not plan.edits.num_rows:
             # The commits that the decision read must survive a power cut.
@@ -135,11 +132,10 @@ class Transactions:
         return version
 
     def other_table_versions(self, table: str, since: int) -> dict[str, int]:
-        """Return the version `since` of a table, and the versions of other tables that a commit to it notes for
-        `views.past`.
+        """Return the versions that a commit to a table notes for `views.past`: `since`, and those of other tables.
 
-        The other versions are read after the decision, so they include all commits that it has read. No commit up to
-        `since` notes newer ones. The result is empty if there is nothing to note or a version cannot be read.
+        The others are read after the decision, so they include all commits that it has read. No commit up to `since`
+        notes newer ones. The result is empty if the table notes none, or they cannot be read.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -151,12 +147,12 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # A view then uses the versions that earlier commits noted.
+            # A view then uses what earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """Return the tries of a verb (setting maximum_attempts). Raises LedgerIsReadOnly."""
+        """Return the tries of a verb. Raises LedgerIsReadOnly."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -169,13 +165,10 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, or None if another writer's commit won, or if the log was
-        replaced.
+        """Return the version that `write` committed, or None if another commit won or the log was replaced.
 
-        Other conflicts and StorageFailed may hide a commit that landed. So the log after version `since` is searched
-        for the commit's `operation`.
-
-        `read_at` says when the state was read, in monotonic seconds, for a debug line about the time of each part.
+        Other conflicts and StorageFailed may hide a commit that landed, so the log after `since` is searched for its
+        `operation`. A debug line has the time of each part (`read_at`: when the state was read, in monotonic seconds).
         Raises StorageFailed.
         """
         decided_at = time.monotonic()
@@ -221,7 +214,7 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # Except on a local path, the failed request may still arrive.
+                # Except on a local path, a failed request may still arrive.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
@@ -237,9 +230,9 @@ class Transactions:
     def metadata(
         self, commit_id: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
-        """Return the metadata of a commit. From that of commits to `visibility` the table `receipts` is filled.
+        """Return the metadata of a commit. `commit_id` is a random id of one try.
 
-        `commit_id` is a random id of one try. `queue` is a queue's id, or empty.
+        The table `receipts` is filled from the metadata of commits to `visibility`.
         """
         entries = {
             "operation": commit_id,
@@ -252,10 +245,9 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer never arrived, or None if the log does not have it.
+        """Return the version of a commit whose answer never arrived, made durable, or None.
 
-        The found commit survives a power cut. Raises StorageFailed with `unknown` if entries after `since` were removed
-        from the log, and the rest does not have the commit.
+        Raises StorageFailed with `unknown` if the log has lost entries after `since` and does not have the commit.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -271,22 +263,20 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, this process's threads take turns for the table and queue, or for the whole table if it has no
-        partitions.
+        With a queue, threads take turns for the table and queue, or without partitions, for the table.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # The file lock comes second, so its holder never waits for another thread's turn.
+        # Second, so the lock's holder never waits for another thread's turn.
         with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
-        """Take a `turn` for a pending call and waiting calls, and yield them all.
+        """Take a `turn` for a pending call and waiting calls, and yield them (see `Turns.together`).
 
-        Yield an empty list if another thread took this call along (see `Turns.together`). Each loss halves the most
-        calls, because a commit to more lanes conflicts with more commits.
+        Each loss halves the most calls: a commit to more lanes conflicts with more commits.
         """
         with self.together(table, queue, call, losses) as calls:
             if not calls:
@@ -299,11 +289,7 @@ class Transactions:
     def together(
         self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0, size: int = 0
     ) -> Iterator[list[Any]]:
-        """Take the threads' turn as `group_turn` does, but no file lock. `purpose` is the table to commit to, or
-        "reading".
-
-        The calls' sizes are together at most `size`.
-        """
+        """Take the threads' turn, but no file lock. `purpose` is the table to commit to, or "reading"."""
         with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses, size) as calls:
             if calls:
                 self.tally.together(purpose, len(calls))
@@ -315,13 +301,12 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # A commit that may share the table is alone only to lose no race. So `prefer_exclusive` waits for a bounded
-        # time.
+        # Without `_alone`, exclusivity only prevents lost races, so this wait is bounded.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:
-        """Return a context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        """Return a context in which a commit through Spark is safe."""
         self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()

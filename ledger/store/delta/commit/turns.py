@@ -1,7 +1,7 @@
 """Turns between a process's threads: one thread at a time works on a key, mostly a table and a queue.
 
-Threads get their turns in the order in which they came, and race only with other processes. A thread may carry out the
-calls of waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
+Turns go by arrival. A thread may carry out the calls of waiting threads, too, in one commit. Turns only save work:
+correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class PendingCall(Generic[Result]):
 class _Place:
     """One thread's place in the line at a key. Its `lock` is released when its wait ends.
 
-    `call` is the thread's own (None: nobody may take it along), and `taken` says whether another thread took it.
-    `company` has the places whose calls this thread takes along.
+    `taken`: another thread takes the `call` along. `company`: the places whose calls this thread takes along.
     """
 
     def __init__(self, key: Hashable, call: PendingCall[Any] | None) -> None:
@@ -76,8 +75,8 @@ class Turns:
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the calling thread's turn at a key. A thread that has a turn, at any key, does not wait: so none wait in
-        a circle."""
+        """Take the thread's turn at a key. A thread with a turn, at any key, does not wait, so none wait in a
+        circle."""
         with self._turn(key, None, 0):
             yield
 
@@ -85,16 +84,15 @@ class Turns:
     def together(self, key: Hashable, call: PendingCall[Any], most: int, most_size: int = 0) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
-        Their sizes are together at most `most_size`, unless this call alone has more. The other calls' threads wait
-        until this turn ends. An empty list means that another thread took this call along, and that its turn is over.
-        If the call was not carried out (`done` is False), it may wait again. A thread that has a turn already gets only
-        its own call.
+        Their sizes are together at most `most_size`, unless this call alone has more. Their threads wait until this
+        turn ends. An empty list means that another thread's turn with this call is over. If that thread has not carried
+        the call out (`done`), the call may wait again. A thread that has a turn already gets only its own call.
         """
         with self._turn(key, call, most, most_size) as calls:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
-        """Return how many threads await their turn at a key. Threads whose calls were taken along do not count."""
+        """Return how many threads await their turn, without those whose calls were taken along."""
         with self._guard:
             return max(0, len(self._queues.get(key, ())) - 1)
 
@@ -105,7 +103,7 @@ class Turns:
             return
         me = _Place(key, call)
         end = partial(self._end, me)
-        # `_end` also takes the thread out of the line if a KeyboardInterrupt ends its wait.
+        # Noted first: a KeyboardInterrupt may end the wait.
         note(end)
         try:
             with self._guard:
@@ -136,9 +134,9 @@ class Turns:
             for place, more in waiting[:most]:
                 size += more
                 if size > most_size:
-                    # Smaller calls behind this one do not overtake it.
+                    # No smaller call overtakes it.
                     break
-                # If an interrupt comes after this line, `_end` still ends the wait of the place.
+                # From here on `_end` ends the place's wait, also after an interrupt.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
@@ -146,7 +144,7 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt, this may run again when the thread has another turn, which must stay.
+        At a second run the thread may have another turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None

@@ -39,15 +39,14 @@ from ledger.store.delta.model.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: The beginning of a task's refusal. The field and the bound follow.
+#: Begins a task's refusal. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: In place of a refused value: for null, and for a value that would not help the reader.
+#: Shown in place of a null, and of a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Field, bound, place and value of a refusal. Does not match the expressions that make it, which Spark shows in plans.
+#: Does not match the expressions that make a refusal, which Spark shows in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: A retry from another session must write the same JSON, whatever the session's settings say. Spark's default formats
-#: cut microseconds off. Under spark.sql.legacy.timeParserPolicy=LEGACY, a format with optional parts is written with
-#: its brackets.
+#: A retry from another session must write the same JSON. Spark's default formats cut microseconds off. Optional parts
+#: of a format keep their brackets under spark.sql.legacy.timeParserPolicy=LEGACY.
 JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -75,8 +74,7 @@ def message_columns(
 ) -> dict[str, Column]:
     """Return a column for each field that senders give, under the field's name. Each fails its task to refuse a value.
 
-    Without `checks_bodies` the column of bodies refuses only rows that JSON cannot hold unchanged (see `_as_json`).
-    `fields` names the fields to return (None: all).
+    Without `checks_bodies` the column of bodies refuses only rows that JSON cannot hold unchanged.
     """
     from pyspark.sql import functions as F
 
@@ -84,7 +82,7 @@ def message_columns(
     require_columns(frame.columns, body)
     text = _body(frame, body)
     as_json = body is None and "body" not in kinds
-    # Of a row that is sent whole, as JSON, only a FIFO queue needs columns.
+    # In a row that is sent whole, only the columns for a FIFO queue have a meaning.
     meaningful = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
     kinds_by_column = {name: kinds[name] for name in meaningful if name in kinds}
     for name, kind in kinds_by_column.items():
@@ -115,32 +113,31 @@ def message_columns(
 
 
 def _room_beside(size: Column, most: int) -> Column:
-    """Return the bytes that attributes may have. A missing or too long body, which refuses its row, counts as empty."""
+    """Return the bytes left for attributes. A missing or too long body, which refuses its row, counts as empty."""
     from pyspark.sql import functions as F
 
     return F.when(size <= most, F.lit(most) - size).otherwise(F.lit(most))
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:
-    """Return a phrase for errors: where a DataFrame with these columns has its bodies."""
+    """Say where a DataFrame with these columns has its bodies."""
     return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows and the sum of their hashes, which tell a send from a send of other rows."""
+    """The number of rows and the sum of their hashes, which tell a send from another."""
 
     rows: int
     hashes: int
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Fingerprint:
-        """Make a fingerprint of the values of `fingerprint`. Spark's sum of no hashes is null."""
+        """Return the fingerprint from the values of `fingerprint`. Spark's sum of no hashes is null."""
         return cls(int(values[0]), int(values[1] or 0))
 
 
 def fingerprint() -> list[Column]:
-    """Return two aggregates over `message_columns`: the count of rows and the sum of their hashes, whatever their
-    order.
+    """Return the aggregates of a Fingerprint over `message_columns`.
 
     Delays are not hashed: they may be the queue's default (see `attempts.content_of`).
     """
@@ -152,14 +149,14 @@ def fingerprint() -> list[Column]:
 
 
 class Watch:
-    """Compares the rows that a send writes with an earlier evaluation of them (`counted`; None: nothing is watched)."""
+    """Compares the rows that a send writes with an earlier evaluation, `counted` (None: not at all)."""
 
     def __init__(self, counted: Fingerprint | None) -> None:
         self._counted = counted
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns`, observed. Only the rows of the last call count."""
+        """Observe rows of `message_columns`. Only those of the last call count."""
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -168,10 +165,8 @@ class Watch:
         return rows.observe(self._observation, *fingerprint())
 
     def require_same(self) -> None:
-        """Raise InvalidParameterValue if the written rows have another fingerprint than the counted rows.
-
-        Do nothing in a session that reports no observations.
-        """
+        """Raise InvalidParameterValue if the written rows differ. Do nothing in a session that reports no
+        observations."""
         observed = self._observation and self._observation.get
         if not observed or self._counted is None:
             return
@@ -242,7 +237,7 @@ def _trace_header(value: Column) -> Column:
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Return the column of attributes. Twin of rules.message_attributes."""
+    """Twin of rules.message_attributes."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -280,7 +275,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
 
 
 def _of_one_kind(one: Column) -> Column:
-    """Return an attribute with null for the value that its type does not use."""
+    """Return an attribute with only the value that its type uses."""
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -320,8 +315,7 @@ def _whole(pattern: str) -> str:
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """Return the error of a send whose rows were refused or not computed, or whose disk failed; None for another
-    cause."""
+    """Return the error of a send whose rows were refused or not computed, or whose disk failed, or None."""
     match = raised_in_sql(error, _REFUSAL)
     if match is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
@@ -354,7 +348,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send to `place` that a full or failing disk ended, or None for another cause."""
+    """Return the error of a send to `place` that a full or failing disk ended, or None."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -378,7 +372,7 @@ def _quoted(value: str | None) -> str:
 
 
 def _checked_body(text: Column, most: int, at: str) -> Column:
-    """Return the column of bodies. `at` says where rows have them. Twin of rules.message.body."""
+    """Twin of rules.message.body."""
     from pyspark.sql import functions as F
 
     size = F.octet_length(text)
@@ -406,7 +400,7 @@ def _has_right_characters(text: Column) -> Column:
 def _refuse(field: str, bound: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
-    Place (`at`) and value are in hexadecimal digits, because a value may have any character.
+    Place and value are in hexadecimal digits, because a value may have any character.
     """
     from pyspark.sql import functions as F
 
@@ -426,8 +420,7 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where `is_valid` is true. Elsewhere fail the task, with an error that names the column and
-    `given`."""
+    """Return `value` where `is_valid`. Elsewhere fail the task, with an error that shows the column's `given` value."""
     from pyspark.sql import functions as F
 
     at = f"the column {column}" if column else ""
@@ -435,7 +428,7 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return the column of an identifier. `missing` refuses a null (None: a null is allowed)."""
+    """Return the column of an identifier. `missing` is the refusal of a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
@@ -447,8 +440,8 @@ def _identifier(value: Column, field: str, column: str, missing: Column | None =
 def _as_json(frame: DataFrame) -> Column:
     """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
-    For a text that is not UTF-8, Spark would write U+FFFD. For NaN and infinite numbers, it would write texts. Columns
-    whose names differ only in capitals, which Spark cannot name, are not checked.
+    Spark would write U+FFFD for bytes that are not UTF-8, and texts for NaN and infinite numbers. Columns whose names
+    differ only in capitals are not checked: Spark cannot name them.
     """
     from pyspark.sql import functions as F
 

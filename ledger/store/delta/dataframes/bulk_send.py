@@ -58,14 +58,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Up to this many stored messages that may make sent messages duplicates are broadcast. Spark's tasks read more faster
-#: than the driver.
+#: Up to this many stored messages are broadcast to find duplicates. Spark's tasks read more faster than the driver.
 FEW = 100_000
-#: If such messages may be in more files, Delta's reader reads them.
+#: Delta's reader reads more files than this.
 MOST_FILES = 1_000
-#: The columns of such messages. LTZ: a session may take "timestamp" for a time without a zone.
+#: LTZ: a session may take "timestamp" for a time without a zone.
 _REMEMBERED = "message_group_id string, message_deduplication_id string, sequence_number bigint, sent_at timestamp_ltz"
-#: Spark takes a path with such a character for a pattern.
+#: Spark takes a path with these for a pattern.
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -88,9 +87,9 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: returns the rows, given whether bodies are checked, and the wanted fields (None: all).
+    `plan`: returns the rows, with or without checked bodies, and with some fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: tasks may check the bodies and place the rows. Never for FIFO queues.
+    `is_unplaced`: tasks may check the bodies and place the rows.
     `absent`: see Placed.
     `bodies_at`: a phrase that says where the DataFrame has the bodies.
     """
@@ -104,17 +103,17 @@ class Rows:
 
     @cached_property
     def checked(self) -> DataFrame:
-        """The rows with all fields. Each is checked when Spark computes the rows."""
+        """The rows with all fields, all checked."""
         return self.plan(True, None)
 
     @cached_property
     def unchecked(self) -> DataFrame:
-        """The rows with the fields that the DataFrame has values of. All but the bodies are checked."""
+        """The rows with the DataFrame's own fields. Bodies are not checked."""
         return self.plan(False, self.fields)
 
 
 class BulkSender:
-    """Writes DataFrames into segments. Their names have a key of the send's own, so no other send appends to them."""
+    """Writes DataFrames into segments that no other send appends to."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -166,15 +165,15 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # An error of Spark's analysis refuses the send before anything is staged.
+        # Spark's analysis refuses a wrong send before anything is staged.
         _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Send rows under an attempt id. Their count and hashes recognize a retry.
 
-        Spark evaluates the rows again to write them, and `Watch.require_same` compares the two before the commit. Where
-        Spark commits, nothing can be compared, so the executors keep the rows until the send is done.
+        Spark evaluates the rows again to write them, and `Watch.require_same` compares both before the commit. If Spark
+        itself commits, the executors keep the rows instead.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -199,9 +198,9 @@ class BulkSender:
         for losses in tries:
             with self._writer.turn(queue, losses):
                 earlier_key = sent_before(self._store.engine, attempt)
-                # If another process sends under the same attempt id first, the next try finds its segments.
+                # If another process sends under the attempt id first, the next try finds its segments.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
-                    # Some of the messages may be dropped by now.
+                    # Some may be dropped by now.
                     return replace(self._sent(queue, earlier_key or attempt.key), count=counted.rows)
         raise tries.outlasted()
 
@@ -221,7 +220,7 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Return the rows with their places. If they change from `expected`, the send is refused."""
+        """Place the rows. If they differ from `expected`, the send is refused."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -240,25 +239,23 @@ class BulkSender:
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
-        """Send rows to a FIFO queue: leave duplicates out, and commit only as the next send. Twin of
-        `verbs.sending.Sender`.
+        """Send rows to a FIFO queue, without duplicates. Twin of `verbs.sending.Sender`.
 
-        A purge counts as a send, too. If either was committed since this send read the count of sends, this send
-        decides again.
+        If another send or purge was committed since this send read the count of sends, this send decides again.
 
         Spark shuffles bodies to the lanes of their groups. If the whole queue is the scope of deduplication, it first
-        shuffles them by their deduplication ids. A join with more than FEW stored messages may shuffle once more.
+        shuffles them by deduplication id. A join with more than FEW stored messages may shuffle once more.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment, whose ordinal is the lane's number.
+        # Each lane gets one segment.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
         if queue.attributes["DeduplicationScope"] == "messageGroup":
-            # A group is in one lane, so this shuffle also brings duplicates together.
+            # A group is in one lane, so duplicates meet there.
             identity, shuffled_by = ["message_group_id", *identity], ["ordinal"]
             keyed = keyed.repartition(*shuffled_by)
         copies = Window.partitionBy(*shuffled_by, *identity).orderBy("place")
@@ -269,8 +266,7 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # Read the clock after the count of sends. Otherwise a process that pauses in between could send at an
-                # instant before the last send.
+                # Count first: a process that pauses in between must not send at an instant before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -287,7 +283,7 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Return the stored messages that make sent messages duplicates, or None. Twin of rules.fifo.is_duplicate.
+        """Return the stored messages that make sent messages duplicates. Twin of rules.fifo.is_duplicate.
 
         A send or purge that this read misses raises the count of sends, so the caller's send does not commit.
         """
@@ -310,8 +306,7 @@ class BulkSender:
     def _read_since(self, queue: QueueRecord, since: int) -> DataFrame:
         """Return a queue's stored messages after an instant, without those set aside.
 
-        Spark reads the files that the ledger's own client finds in the log. Delta's reader would take three jobs to
-        find them.
+        Delta's reader would take three jobs to find the files that the ledger's client knows.
         """
         engine = self._store.engine
         condition = f"sent_at > timestamp_millis({since}) AND {not_set_aside(engine, queue.id)}"
@@ -331,11 +326,12 @@ class BulkSender:
             raise self._unreadable(message_of(error)) from error
 
     def files_since(self, queue: QueueRecord, since: int) -> list[str] | None:
-        """Return the paths of the files that may have messages sent to a queue after an instant.
+        """Return the files that may have messages sent to a queue after an instant, or None if Delta's reader must find
+        them.
 
-        Return None if Delta's reader must find them: the client does not know them, they are too many, or Spark would
-        take a path for a pattern. Or the storage may lose the end of a file: Spark's reader passes by an empty file,
-        and Delta's does not. On a local path, check the sizes.
+        The client may not know them, they may be too many, or Spark may take a path for a pattern. Where a storage may
+        lose the end of a file, Spark's reader passes by an empty file, and Delta's does not. On a local path, check the
+        sizes.
         """
         place = recorded(self._path)
         if not (place.is_local or place.scheme in OBJECT_STORES) or _PATTERN.search(self._path):
@@ -359,8 +355,8 @@ class BulkSender:
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
         """Return the result of a committed send. Raises QueueDoesNotExist, or StorageFailed with `unknown`.
 
-        The deletion of a queue does not conflict with a send's commit, and deletes the messages. So look the queue up
-        after the commit and the count: then any deletion came later.
+        A deletion of the queue does not conflict with the send's commit, and deletes the messages. So look the queue up
+        last.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):
@@ -380,9 +376,9 @@ def _same(rows: DataFrame) -> DataFrame:
 
 
 def _sequence_number(send: int, number_in_send: Column, lanes: int) -> Column:
-    """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
+    """Return sequence numbers. Twin of rules.fifo.sequence_number.
 
-    Beyond the bound, a row's number would be one of the next send, so its task fails.
+    A row beyond the bound, whose number would be one of the next send, fails its task.
     """
     from pyspark.sql import functions as F
 

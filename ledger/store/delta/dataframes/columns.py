@@ -17,17 +17,17 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages are joined with runs and sets by blocks of 1,024 ordinals (`seq`), so that each row is compared with few
-#: others. Sets have blocks of 32,768 (see `model.run_sets`).
+#: Messages are joined with runs and sets by blocks of 1,024 ordinals, so each row is compared with few others. A set
+#: has a block of 32,768 (see `model.run_sets`).
 BLOCK_SHIFT = 10
-#: BLOCKS repeats a row for each `block` that its run or set touches. A word has the bits of 64 ordinals. WORD is the
-#: number, in the segment, of the row's first word in the block, and BITS_OF_BLOCK are its words there.
+#: BLOCKS repeats a row for each block that its run or set touches. WORD is the number, in the segment, of the row's
+#: first word (64 ordinals) in the block, and BITS_OF_BLOCK are its words there.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
     f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
 )
-#: The bits (a bucket) of a bitmap of Spark's bitmap_construct_agg.
+#: The bits of a bitmap of Spark's bitmap_construct_agg.
 BITMAP = 32_768
 
 
@@ -36,8 +36,7 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status, on a message with its record and `expires_at` (null: expiry does not count). `{now}` is
-#: the instant.
+#: Twin of rules.state.status, on a message with its record and `expires_at` (null: none). `{now}` is the instant.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -47,7 +46,7 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The user's attributes, without the ledger's own entry SENDER. Null if there are none.
+#: The user's attributes, or null: SENDER is the ledger's own.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
@@ -55,7 +54,7 @@ _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
 #: The fields that users see, from a row of `messages`.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at, on a message with its record, and its queue's row as `queues`.
+#: Twin of rules.state.expires_at, on a message with its record and its row of `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
         THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
@@ -83,7 +82,7 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
 def split_handle(handle: Column) -> Column:
     """Return the parts of a handle, for `handle_is_valid` and `handle_parts`.
 
-    Make the parts a column of their own. Otherwise Spark splits the handle again in each branch that uses the parts.
+    Make them a column. Otherwise Spark splits the handle again in each branch that uses them.
     """
     from pyspark.sql import functions as F
 
@@ -138,7 +137,7 @@ def block(seq: str) -> str:
 def is_member(seq: str, row: str = "") -> str:
     """Return SQL for whether a row is about the message with the ordinal `seq`, in the row's block.
 
-    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of its columns' names.
+    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"

@@ -1,11 +1,8 @@
 """The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
-If a setting of the session makes Spark skip files that are missing or corrupt, `require_readable` reads the rows once
-more, in a session that skips none.
-
 Spark stores instants as INT96 by default. Many readers convert these to nanoseconds in 64 bits, which overflow after
 the year 2262: pyarrow reads the last second of the year 9999 as a day of 1816. Only the session has a setting for the
-unit (`stored_in_microseconds`).
+unit.
 """
 
 from __future__ import annotations
@@ -31,7 +28,9 @@ PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorrup
 def require_readable(
     session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
 ) -> None:
-    """Raise an error for a missing or corrupt file of `messages` that the session would skip.
+    """Raise an error for a missing or corrupt file of `messages` that a setting of the session would skip.
+
+    Reads the rows once more, in a new session.
 
     Args:
         session: The session in which the caller reads the rows.
@@ -56,10 +55,10 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield the frame's rows, which are computed now and never again. Free the rows at the end.
+    """Yield the frame's rows, which are computed now and never again, and free them at the end.
 
-    This is a local checkpoint: lost rows are an error. `persist` would compute lost rows again, perhaps with other
-    values, and serve its rows to any later frame of an equal plan, even after the source changed.
+    `persist` would compute lost rows again, perhaps with other values, and serve its rows to any later frame of an
+    equal plan. Lost rows of a local checkpoint are an error.
     """
     kept = frame.localCheckpoint(eager=True)
     try:
@@ -75,7 +74,7 @@ SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 
 
 class _Sessions:
-    """Counts each session's writes under way, and keeps its setting from before them."""
+    """Counts each session's writes, and keeps its setting from before them."""
 
     def __init__(self) -> None:
         self._renew()
@@ -106,8 +105,7 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds. The last of several such writes restores the
-    setting."""
+    """Let a session write instants in microseconds. The last of several such writes restores the setting."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

@@ -32,7 +32,7 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """Return, by `keys`, lane, segment and bucket (of BITMAP ordinals), a bitmap of 4 KB of the places."""
+    """Return bitmaps of the places, by `keys`, lane, segment and bucket."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
@@ -41,7 +41,7 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
 
 
 def as_sets(runs: pa.Table) -> pa.Table:
-    """Return runs (RUNS, in any order, and further columns) as rows of runs and sets, as in the table `visibility`."""
+    """Return runs, in any order, as rows of runs and sets, as in `visibility`."""
     others = [name for name in runs.column_names if name not in ("segment", "first_seq", "last_seq")]
     codes, some_row = numbered([runs[name] for name in others], runs.num_rows)
     names = runs["segment"].unique()
@@ -58,9 +58,9 @@ def as_sets(runs: pa.Table) -> pa.Table:
 
 
 def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
-    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that a run or a set touches.
+    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that one touches.
 
-    Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and the columns `others`.
+    Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and `others`.
     """
     from pyspark.sql import functions as F
 

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not match.
+#: Spark's errors about a statement or its values, by the class of their SQLSTATE.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
 
 
 class Frames:
-    """The DataFrame side of a store, on the user's own session."""
-
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._locations = spark, store, locations
         self.send = BulkSender(spark, store, locations).send
@@ -81,7 +79,7 @@ class Frames:
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Return the rows of `messages` that the runs name, and perhaps others, which the caller drops."""
+        """Return the rows of `messages` that the runs name, and perhaps others."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
@@ -89,12 +87,12 @@ class Frames:
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """Return, as RUNS, the messages of a queue that match an SQL predicate on the view `messages`.
 
-        Raises InvalidParameterValue if the text is not such a predicate, or if the predicate fails on a message.
+        Raises InvalidParameterValue if the text is no such predicate, or fails on a message.
         """
         from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
-        # From the id, but not from the name, Spark infers which partitions of other tables it need not read.
+        # From the id, but not the name, Spark infers which partitions of other tables it need not read.
         tables["queues"] = f"(SELECT * FROM {tables['queues']} WHERE queue = '{queue.id}')"
         statement = view_statement("messages", tables, columns.instant_literal(now))
 
@@ -129,7 +127,7 @@ class Frames:
         return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """Evaluate receipt handles once, and return them with the actions that they ask for.
+        """Evaluate receipt handles once, and return them with their actions.
 
         Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list), and timeouts (one, or a
         column).
@@ -158,7 +156,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The parser's, the analysis's and a row's errors have this form, perhaps deep in a Java trace.
+        # Errors of the parser, the analysis and a row have this form.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise
@@ -168,7 +166,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
-    """Raise InvalidParameterValue if the DataFrame does not have the column, or has it with another type."""
+    """Raise InvalidParameterValue if the DataFrame lacks the column, or has it with another type."""
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(

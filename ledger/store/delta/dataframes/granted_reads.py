@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import literal
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
 
-#: A read names at most SEGMENTS_BY_NAME segments, in at most MOST_ALTERNATIVES queues. Beyond MOST_READS, one read
-#: covers all queues.
+#: A read names this many segments at most, in MOST_ALTERNATIVES queues. Beyond MOST_READS, one read covers all queues.
 SEGMENTS_BY_NAME = MOST_NAMED - MOST_ALTERNATIVES
 MOST_READS = 20
 #: Spark compares each row that it reads with all ranges of a read.
@@ -23,8 +22,7 @@ MOST_RANGES = 20
 
 
 def reads_of(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return SQL predicates on `messages`. Each message of the runs matches exactly one, and other messages may match,
-    too.
+    """Return SQL predicates on `messages`. Each message of the runs matches exactly one, and others may match.
 
     `homes` has, by queue, the segments that were sent to it.
     """
@@ -56,10 +54,9 @@ def _of(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
 
 
 def _ranges(runs: pa.Table) -> str:
-    """Return, as SQL, at most MOST_RANGES ranges of `seq` that cover runs, which do not overlap.
+    """Return, as SQL, at most MOST_RANGES ranges of `seq` that cover disjoint runs.
 
-    The widest gaps between runs of a segment separate ranges. A range may cover parts of several segments with `seq`
-    near each other.
+    The widest gaps separate ranges. A range may cover parts of several segments with `seq` near each other.
     """
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy()

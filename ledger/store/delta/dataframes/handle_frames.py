@@ -22,7 +22,7 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Placeholders for a row's values in the sentences of the rules.
+#: Placeholders in the sentences of the rules.
 HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
 #: The column of timeouts, for handles that came as a list.
 TIMEOUTS = "visibility_timeout"
@@ -32,7 +32,7 @@ TIMEOUTS = "visibility_timeout"
 class HandleFrame:
     """Distinct receipt handles with their actions, from one evaluation.
 
-    `read` has a row for each handle and action, with the handle's parts. `actions` has the valid handles as runs.
+    `read` has a row for each handle and action. `actions` has the valid handles as runs.
     """
 
     read: DataFrame
@@ -41,18 +41,16 @@ class HandleFrame:
 
     @classmethod
     def evaluated(cls, queue: QueueRecord, wishes: DataFrame, limits: Limits) -> HandleFrame:
-        """Evaluate the handles once: a frame with random rows, or one of messages in flight, may change between
-        evaluations.
+        """Evaluate the handles once: another evaluation may give other handles.
 
-        Spark's cache would serve the rows to each later frame of an equal plan, so they are in a checkpoint.
+        Spark's cache would serve the rows to each later frame of an equal plan, so a checkpoint keeps them.
         """
         read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs. The driver gets a bitmap of 4 KB for each bucket of 32,768 places, not the
-        handles."""
+        """Return the actions as runs. The driver gets a bitmap of 4 KB for each 32,768 places, not the handles."""
         rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
@@ -65,8 +63,7 @@ class HandleFrame:
         return [Action(verb, receipt, runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
-        """Return a row (receipt_handle, action, outcome, error_code, error_message) for every distinct handle and
-        action."""
+        """Return a row for every handle and action: receipt_handle, action, outcome, error_code, error_message."""
         from pyspark.sql import functions as F
 
         spark = self.read.sparkSession
@@ -120,7 +117,7 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. The store acts on `valid` ones. The timeout of a `refused` one is null or out of
+    """Return handles with their parts. A `valid` one is acted on. The timeout of a `refused` one is null or out of
     range."""
     from pyspark.sql import functions as F
 
@@ -147,8 +144,7 @@ def _out_of_bounds(limits: Limits) -> str:
 
 
 def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
-    """Return handles with their timeouts as a table. A timeout that is no whole number, or beyond 2**62, becomes
-    null."""
+    """Return handles with timeouts as a table. A timeout that is no whole number, or beyond 2**62, becomes null."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
     seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]
     arrays = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}

@@ -1,6 +1,6 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-Here an `ordinal` is the number of a segment in the send, and a `seq` the number of a message in its segment.
+An `ordinal` is here the number of a segment in the send, and a `seq` the number of a message in its segment.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: monotonically_increasing_id has the row's number in its task in its lower bits, and the task above them.
+#: monotonically_increasing_id has the row's number in its task below these bits, and the task above.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
-#: The columns of a data file of `messages`: all but the partition columns. Rows to write have them after `ordinal`.
+#: The columns of a data file of `messages`: all but the partition columns.
 IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].partitions]
 
 
@@ -34,9 +34,8 @@ IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].
 class Unplaced:
     """Rows of a send to a standard queue, before tasks check their bodies and place them.
 
-    `rows` has the columns of data files that come from the user's rows, without those that are null in every row.
-    `bodies_at` says where the user's rows have their bodies. `delay` is in milliseconds (None: the column delay_seconds
-    has it).
+    `rows` has the data files' columns that come from the user's rows and are not null in all of them. `bodies_at` says
+    where these rows have bodies. `delay` is in milliseconds (None: see the column delay_seconds).
     """
 
     rows: DataFrame
@@ -48,15 +47,14 @@ class Unplaced:
 class Placed:
     """Rows of a send that are ready to be written.
 
-    `rows`: returns them, with IN_FILES and `ordinal`. Only Spark's writer needs it.
-    `key`: the segments' names are made of it and of their ordinals.
+    `rows`: returns them with IN_FILES and `ordinal`, for Spark's writer.
+    `key`: makes the segments' names, with their ordinals.
     `at`: the instant of the send, in milliseconds.
-    `first_lane`: the lane of the first segment, modulo the number of lanes. Each further segment is in the next lane.
-    `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
-    each task fills one segment after the other.
-    `absent`: columns that are null in every row, and that staged files lack.
-    `require_same`: raises, between write and commit, if the written rows are not the counted rows.
-    `unplaced`: the same rows for tasks that write files themselves. None: only Spark's writer can write them.
+    `first_lane`: the lane of the first segment. Each further segment is in the next lane.
+    `in_order`: the rows are for a FIFO queue: a task may have several segments, sorted by ordinal.
+    `absent`: columns that are null in every row. Staged files lack them.
+    `require_same`: raises, before the commit, if the written rows are not the counted rows.
+    `unplaced`: the same rows for tasks that write files themselves (None: they cannot).
     """
 
     rows: Callable[[], DataFrame]
@@ -92,10 +90,10 @@ class Placed:
 
 
 def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: str | None) -> frozenset[str]:
-    """Return the columns of IN_FILES that are null in every row of a sent DataFrame with these columns."""
+    """Return the columns of IN_FILES that are null in every row of a DataFrame with these columns."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
-    # A column that the DataFrame has is written, even if it must be null: Spark checks only the columns that it writes.
+    # Spark checks only the columns that it writes, so a given column is written even if it must be null.
     not_given = {"sequence_number"} | {
         field.column for field in STORED if field.is_given and field.name not in frame_columns
     }
@@ -105,14 +103,13 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
 def rows_of_a_file(settings: Settings) -> int:
     """Return the number of rows in a full file of a send.
 
-    Only the last file of a task (in a FIFO queue, of a segment) may have fewer. A full segment has whole files, so no
-    file belongs to two segments.
+    Only a task's last file (in a FIFO queue, a segment's) may have fewer. A full segment has whole files.
     """
     return min(settings.messages_per_file, settings.messages_per_segment)
 
 
 def rows_of_a_segment(settings: Settings) -> int:
-    """Return the number of rows in a full segment. See rows_of_a_file."""
+    """Return the number of rows in a full segment."""
     in_file = rows_of_a_file(settings)
     return settings.messages_per_segment // in_file * in_file
 
@@ -152,7 +149,7 @@ def too_many_segments(settings: Settings) -> InvalidParameterValue:
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
-    """Return the rows of `Placed`, from rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns."""
+    """Return the rows of `Placed`, from rows of message_columns with `ordinal` and `seq`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -174,7 +171,7 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
 
 
 def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
-    """Return the rows of `Unplaced`, from rows of bulk_rows.message_columns with unchecked bodies."""
+    """Return the rows of `Unplaced`, from rows of message_columns with unchecked bodies."""
     from pyspark.sql import functions as F
 
     attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)

@@ -36,7 +36,7 @@ ORDINAL = pa.field("ordinal", pa.int64())
 
 
 class Staging:
-    """Writes rows with Spark, while other senders may write and commit, and publishes the files."""
+    """Writes rows with Spark, beside other senders, and publishes the files."""
 
     #: See `Placed.require_same`.
     compares_rows = True
@@ -54,19 +54,18 @@ class Staging:
         """Do nothing: every queue takes a staged send."""
 
     def takes_unplaced(self, frame: DataFrame) -> bool:
-        """Return whether tasks can write a DataFrame's rows without Spark's writer, as far as this process knows."""
+        """Return whether tasks can write a DataFrame's rows, as far as this process knows."""
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write: a turn only from `losses_before_waiting` losses on."""
+        """Return a context in which a send decides and writes: a turn only from `losses_before_waiting` losses on."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write files, and publish them with one commit. Without rows, commit nothing.
 
         Return False, with nothing sent, if another send under the transaction was first, or if the files are given up.
-        Raises QueueDoesNotExist. Files that were not published are removed, as far as the storage allows it. If this
-        process does not learn whether they were, upkeep decides.
+        Raises QueueDoesNotExist.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
@@ -87,7 +86,7 @@ class Staging:
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
             if not files:
-                # The rows may all have been duplicates of other sends, which must survive a power cut.
+                # All rows may have been duplicates of other sends, which must survive a power cut.
                 self._engine.make_durable()
             return published or not files
         finally:
@@ -98,10 +97,9 @@ class Staging:
                     self._folders.remove(folder)
 
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
-        """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
+        """Return the transaction that counts this send to a queue with a bound, or None.
 
-        The queue's bound of now counts, as Spark may have written for long. Raises OverLimit, and QueueDoesNotExist for
-        a queue that was deleted meanwhile.
+        Spark may have written for long, so the queue's bound of now counts. Raises OverLimit and QueueDoesNotExist.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)
@@ -127,8 +125,7 @@ class Staging:
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write the rows with Spark's writer, and return the files.
 
-        Only rows of a FIFO queue are partitioned by segment: they are sorted by it already, and Delta would have to
-        sort others.
+        Only rows of a FIFO queue are partitioned by segment. Delta would have to sort others.
         """
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
@@ -146,14 +143,14 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Return whether upkeep gave a folder up, or it has ended otherwise (`end_of`), or is old enough.
+        """Return whether a folder has ended (`end_of`), or is old enough for upkeep or a vacuum to remove its files.
 
-        Upkeep records this before it removes a file. A vacuum, too, may remove files that are old enough.
+        Upkeep records the end before it removes a file.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
-        """Raise StorageFailed if this process sees neither files that Spark wrote nor the log of the folder."""
+        """Raise StorageFailed if this process sees neither files of Spark nor the folder's log."""
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
@@ -170,7 +167,7 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """Return the files that Spark wrote to a folder, with their places in `messages`, from the folder's log.
+    """Return the files that Spark wrote to a folder, from the folder's log.
 
     Raises InvalidParameterValue if the log has no statistics of a file, and StorageFailed.
     """

@@ -1,11 +1,10 @@
 """The work of a bulk send's task: check bodies, and write files, a whole Arrow batch at a time.
 
-**Spark sends the code of this module to the executors.** They need not have this package, or may have another release
-of it. Therefore the module imports nothing of the package.
+**Spark sends this module's code to the executors,** which may lack this package or have another release of it.
+Therefore the module imports nothing of the package.
 
-**A task names only files that it has finished.** No two attempts give a file the same name, and the driver publishes
-only the files in the answer of the successful attempt. A failed attempt removes its own files. Upkeep removes what is
-left.
+**A task names only files that it has finished,** under names of its own. The driver publishes the files of the
+successful attempt only. A failed attempt removes its files, and upkeep removes what is left.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: The answer of a task, in Spark's DDL: one row of JSON, a list of Written's values for each file.
+#: A task's answer, in Spark's DDL: one row of JSON, a list of Written's values for each file.
 ANSWER = "files string"
 #: Why a task ends itself.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals that have an error or text of their own. They take the place of the wrong field's name.
+#: Refusals with an error or text of their own, in place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Takes the place of a character's name for bytes that are not UTF-8.
+#: In place of a character's name, for bytes that are not UTF-8.
 NO_UTF_8 = "no UTF-8"
-#: U+FFFE and U+FFFF (EF BF BE and EF BF BF) are refused, and all controls below 0x20 but these.
+#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but these.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: In the statistics of Delta's log, longer texts are cut to about this many characters. BEHIND_ASCII or BEHIND_ALL
-#: makes a cut greatest text greater than the whole text.
+#: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL follows a cut
+#: greatest text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: This many first values of a column decide whether it gets a dictionary.
+#: These first values of a column decide whether it gets a dictionary.
 LOOKED_AT = 1_024
-#: Parts of a file, 10 MB each, that are sent to an object store at the same time.
+#: Parts of 10 MB that are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -49,11 +48,8 @@ class Stop(Exception):
 
 
 class Written(NamedTuple):
-    """A finished file, as a task reports it to the driver.
-
-    `size` is in bytes, and `modified_at` in milliseconds. `ordinal` is the number of the file's segment in the send.
-    `statistics` are as Delta's log has them.
-    """
+    """A finished file: its size in bytes, its segment's number in the send, its time in milliseconds, its statistics in
+    JSON."""
 
     name: str
     size: int
@@ -80,7 +76,7 @@ class Folder(NamedTuple):
 
 
 class Upload:
-    """A new file of an object store, for Arrow to write to. It exists only after it is closed."""
+    """A new file of an object store. It exists only after it is closed."""
 
     def __init__(self, writer: Any) -> None:
         self._writer, self.closed, self.is_abandoned = writer, False, False
@@ -94,14 +90,14 @@ class Upload:
         """Do nothing: obstore sends a part once it is large enough."""
 
     def close(self) -> None:
-        """Finish the file, unless it is abandoned or finished."""
+        """Finish the file, unless it is abandoned."""
         if not self.closed and not self.is_abandoned:
             self._writer.close()
         self.closed = True
 
 
 class Objects(NamedTuple):
-    """A folder on an object store: obstore's class for the store, and the arguments that open it."""
+    """A folder on an object store: obstore's class, and its arguments."""
 
     kind: str
     place: str
@@ -131,9 +127,7 @@ class Objects(NamedTuple):
 
 
 class SendJob(NamedTuple):
-    """All that tasks need to know of a send."""
-
-    #: Begins the error of a task that ends itself. It is secret, so no user's function raises such an error.
+    #: Begins a task's own errors. It is secret, so no user's function raises such an error.
     token: str
     place: Folder | Objects
     schema: pa.Schema
@@ -143,8 +137,8 @@ class SendJob(NamedTuple):
     most_segments: int
     rows_per_segment: int
     rows_per_file: int
-    #: In bytes: the most of a row group in memory (a single row may have more), the average above which a column's
-    #: values get no dictionary, and the most of a body.
+    #: In bytes: the most of a row group (a single row may have more), the average value above which a column gets no
+    #: dictionary, and the most of a body.
     row_group_bytes: int
     long: int
     most_bytes: int
@@ -155,7 +149,7 @@ class SendJob(NamedTuple):
 
 
 def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs over the batches of a task. It yields one row, which names the files."""
+    """Return the function that Spark runs over the batches of a task."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -258,7 +252,6 @@ class TaskFiles:
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch, and write each row group and each file once it is full."""
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
             for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
@@ -326,7 +319,7 @@ class TaskFiles:
 
 class TaskFile:
     def __init__(self, job: SendJob, name: str, ordinal: int, rows: pa.Table) -> None:
-        """Begin the file. `rows`, the first row group, decides which columns get a dictionary."""
+        """Begin the file. The first row group decides which columns get a dictionary."""
         self._job, self._name, self._ordinal = job, name, ordinal
         self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
         self._nulls = dict.fromkeys(job.statistics, 0)
@@ -370,8 +363,7 @@ class TaskFile:
         return Written(self._name, size, self._ordinal, modified_at, json.dumps(statistics))
 
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
-        """Return a lowest or highest value as Delta's log writes it. A highest text stays whole if no cut text is
-        greater."""
+        """Return a bound for Delta's log. A greatest text stays whole if no cut text is greater."""
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
             return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
@@ -384,7 +376,6 @@ class TaskFile:
         return value if cut is None else value[:cut] + behind
 
     def abandon(self) -> None:
-        """Close what is open, without finishing an upload."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
         for output in (self._writer, self._sink):
@@ -411,7 +402,7 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
 
 
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
-    """Return the paths in a column that get a dictionary, by the values of the first row group."""
+    """Return the paths in a column that get a dictionary."""
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
     if field.name == "seq" or values.nbytes > job.long * len(values):
@@ -421,12 +412,12 @@ def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[st
 
 
 def _numbers(values: Any) -> pa.Array:
-    """Return whole numbers as an Arrow array. `pa.array` would import pandas, and slow a new worker's first send."""
+    """Convert without `pa.array`, which would import pandas and slow a new worker's first send."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def _text(value: str) -> pa.Array:
-    """Return one text as an Arrow array, for the reason that `_numbers` has."""
+    """Convert without `pa.array`, as `_numbers` does."""
     content = value.encode()
     ends = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])

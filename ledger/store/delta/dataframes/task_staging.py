@@ -1,8 +1,6 @@
 """Bulk sends whose tasks write the files in their Python workers.
 
-With small bodies such a send takes about as much processor time as a plain append of the same rows, and with Spark's
-writer two to three times as much: docs/explanation/cost-of-a-send.md. `task_files` handles a whole batch at a time,
-Spark's expressions each row by itself.
+With small bodies, Spark's writer takes two to three times the processor time: docs/explanation/cost-of-a-send.md.
 
 Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
 
@@ -10,9 +8,8 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
 - an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors cannot write files in Python. They lack the driver's version of Python, pyarrow (or
-  obstore), memory, or access to the object store. Only a try shows this. Then Spark's writer writes this send, and if
-  it succeeds, the application's later sends.
+- an application whose executors lack the driver's Python, a package, memory, or access to the object store. Only a try
+  shows this. Then Spark's writer writes this send, and if it succeeds, the application's later sends.
 """
 
 from __future__ import annotations
@@ -68,11 +65,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: In bytes. Larger batches could take more memory than an executor has apart from its JVM. Spark's own default is 64
-#: MB.
+#: In bytes (Spark's default is 64 MB). Larger batches could take more memory than an executor has apart from its JVM.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Errors of executors that cannot run `task_files`, for lack of Python, a package, or memory.
+#: Errors of executors without the right Python or package, or without memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
@@ -81,7 +77,7 @@ unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python, for the reason in the text."""
+    """The executors cannot write the files of a send in Python."""
 
 
 class TaskStaging:
@@ -99,7 +95,7 @@ class TaskStaging:
         return self._place.is_local or self._objects("") is not None
 
     def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile]:
-        """Write rows into a new folder, and return the files, with their places in `messages`.
+        """Write rows into a new folder, and return the files.
 
         Raises ExecutorsUnable, the errors of a send about its rows, and StorageFailed.
         """
@@ -156,7 +152,7 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store as tasks open it, or None if only the driver can open it."""
+        """Return a folder of an object store, or None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -182,10 +178,9 @@ class TaskStaging:
         return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if token else message_of(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
-        """Let Spark's writer write the application's later sends without a try in tasks.
+        """Let Spark's writer write the application's later sends.
 
-        Call this only after Spark's writer has written these rows. If it fails, too, a user's function may be the
-        cause.
+        Call this only after it has written these rows. Otherwise a user's function may be the cause.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -195,10 +190,8 @@ class TaskStaging:
         )
 
     def _require_visible(self, below: str, files: Iterable[Written]) -> None:
-        """Raise StorageFailed if this process does not see a file that a task wrote to a local path.
-
-        On an executor's machine, the path may mean another place. A commit must not name a missing file.
-        """
+        """Raise StorageFailed if this process does not see a task's file: on another machine, a local path is another
+        place."""
         if not self._place.is_local:
             return
         for written in files:
@@ -209,10 +202,9 @@ class TaskStaging:
 
 
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
-    """Return the rows with a further column, which tasks do not read.
+    """Keep the user's `coalesce` and ours apart by a column that is not deterministic, which tasks do not read.
 
-    Spark merges neighbouring `coalesce` calls, which would drop the user's, and perhaps the rows' order. A column that
-    is not deterministic keeps them apart.
+    Spark merges neighbouring calls, and would drop the user's, and perhaps the rows' order.
     """
     from pyspark.sql import functions as F
 
@@ -220,7 +212,7 @@ def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
 
 
 def _by_value(module: Any) -> Any:
-    """Let Spark's pickles contain a module's functions and classes, not only their names."""
+    """Let Spark's pickles contain a module's code, not only names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,16 +1,15 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
-A row of `visibility` without `bits` is about a run, and a row with `bits` about those messages of the run that have a
-bit. In memory all messages are in runs. Equal states have equal rows. A change touches only rows in its blocks, and in
-the blocks where the runs that it cuts or joins begin or end.
+A row of `visibility` without `bits` is about a run, and a row with `bits` about those of its messages that have a bit.
+In memory all messages are in runs. Equal states have equal rows. A change touches only rows in its blocks, and in the
+blocks where the runs that it cuts or joins begin or end.
 
-**The rows of a state.** A *block* is 2**BLOCK_SHIFT ordinals (`seq`) of a segment. Neighbours under one record are one
-run. A run that is in more than one block is a row. The runs within one block that share a record are a *group*. A group
-is one row with bits if it has more than MOST_RUNS runs, and at most WORDS_A_RUN words for each run. Otherwise each of
-its runs is a row, so a few runs that are scattered over many words stay rows.
+**The rows of a state.** A *block* is 2**BLOCK_SHIFT ordinals of a segment. Neighbours under one record are one run. A
+run that is in more than one block is a row. The runs within one block that share a record are a *group*. A group is one
+row with bits if it has more than MOST_RUNS runs, and at most WORDS_A_RUN words for each. Otherwise each run is a row.
 
-**The words.** A word has the bits of 64 ordinals. Its lowest bit is for the lowest ordinal, a multiple of 64. A row's
-first word has its first message, and its last word the last.
+**The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest ordinal, a multiple of 64. A row's
+words are those from its first message to its last.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order. A row's words are the `size` words of `words` from `begin` on. Without bits, `size` is 0.
-
-    Rows that are derived from the same rows share `words`.
-    """
+    """Rows, in any order. The bits are the `size` words of `words` from `begin` on (0: no bits)."""
 
     begin: np.ndarray
     size: np.ndarray
@@ -52,7 +48,7 @@ class SetRows(Runs):
         return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
-        """Return the column `bits`. It is null in a row about all messages of its run."""
+        """Return the column `bits`. Null: the row is about all messages of its run."""
         offsets = np.concatenate([[0], np.cumsum(self.size)])
         values = pa.array(self.words[self._places()].view(np.int64))
         has_no_bits = pa.array(self.size == 0)
@@ -68,7 +64,7 @@ class SetRows(Runs):
         words = sets.words[sets._places()]
         row = np.repeat(np.arange(len(sets)), sets.size)
         begins = np.cumsum(sets.size) - sets.size
-        # Each word's place on the axis, divided by 64. Segments begin at multiples of 64.
+        # Each word's place on the axis / 64. Segments begin at multiples of 64.
         place = ((sets.first >> WORD_SHIFT) - begins)[row] + np.arange(len(words))
         same_row = row[1:] == row[:-1]
         before, behind = np.zeros_like(words), np.zeros_like(words)
@@ -83,8 +79,7 @@ class SetRows(Runs):
         return Runs(first[order], last[order], self.code[which]), which
 
     def same_bits(self, other: SetRows) -> np.ndarray:
-        """Return which rows have the bits of the row of `other` at their index. The first and last messages must be
-        equal."""
+        """Return which rows have the bits of the row of `other` at their index. Both begin and end alike."""
         same: np.ndarray = self.size == other.size
         sets_in_both = np.flatnonzero(same & (self.size > 0))
         own_sets, other_sets = self.where(sets_in_both), other.where(sets_in_both)
@@ -97,7 +92,7 @@ class SetRows(Runs):
 
 
 class StoredRuns(NamedTuple):
-    """The rows of a table, and their messages as sorted runs, each with the index of its row."""
+    """The rows of a table, their messages as sorted runs, and the index of each run's row."""
 
     rows: SetRows
     runs: Runs
@@ -105,8 +100,7 @@ class StoredRuns(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The edits that turn rows into other rows. A row in `written` is new, or replaces the row that begins at its
-    place."""
+    """The edits that turn rows into other rows. A row in `written` is new, or replaces the row that begins there."""
 
     written: SetRows
     is_new: np.ndarray
@@ -114,8 +108,7 @@ class Difference(NamedTuple):
 
 
 def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
-    """Return rows as they were read: the run of each row, in any order, and the column `bits` (None: the table has
-    none)."""
+    """Return rows as they were read: their runs, in any order, and the column `bits`."""
     zeros = np.zeros(len(runs), dtype=np.int64)
     rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):
@@ -127,11 +120,11 @@ def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored
 
 
 def rows_of(runs: Runs) -> SetRows:
-    """Return the rows of a state. The runs are sorted, with neighbours joined."""
+    """Return the rows of a state, from joined runs."""
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # The last value that is assigned stays, so the reversed order gives a group's first run.
+    # The last value assigned stays, so the reversed order gives a group's first run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -157,7 +150,7 @@ def rows_of(runs: Runs) -> SetRows:
 
 
 def difference(old: StoredRuns, new: Runs) -> Difference:
-    """Return the edits that turn the stored rows into the rows of the runs `new` (sorted, joined).
+    """Return the edits that turn the stored rows into the rows of the runs `new` (joined).
 
     Why it holds: a row is about runs of one group, or about one run. The groups of runs that only one state has are
     compared whole. The runs of all other rows are in both states, so these rows stay. No two rows of one state begin at
@@ -197,7 +190,7 @@ class _Groups:
         self._blocks = np.unique(block[begins])
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
-        #: The sorted keys of the groups. If few keys are possible, `_there` is a mask of all of them instead.
+        #: Sorted keys of groups, or a mask in `_there` if few keys are possible.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
@@ -206,7 +199,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the sorted indexes of the runs in these groups, and of `also`. `runs` is sorted by place."""
+        """Return the sorted indexes of the runs in these groups, and of `also`."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
@@ -233,7 +226,7 @@ def _is_inside(runs: Runs) -> np.ndarray:
 
 
 def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indexes of the runs that are only in `old`, and of those only in `new`. Both are sorted."""
+    """Return the indexes of the runs that are only in `old`, and only in `new`."""
     begin, end = _alike(old, new)
     old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
     alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
@@ -249,7 +242,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs both share at the beginning, and how many others at the end. These need no search."""
+    """Return how many runs are shared at the beginning, and how many more at the end. These need no search."""
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
     for old_column, new_column in zip(old.columns(), new.columns()):
@@ -263,10 +256,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the number of each run's group, and a bound above all numbers. `block` is sorted.
-
-    Some numbers may have no run.
-    """
+    """Return the number of each run's group, and a bound above. `block` is sorted. Numbers may be unused."""
     if not len(block):
         return block, 0
     codes = int(code.max()) + 1
@@ -280,7 +270,7 @@ def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` words with the bits of disjoint stretches set."""
+    """Return words with the bits of disjoint stretches."""
     words = np.zeros(count, dtype=np.uint64)
     begins, ends = first >> WORD_SHIFT, last >> WORD_SHIFT
     from_first = _ALL << (first & _IN_WORD).astype(np.uint64)
@@ -294,10 +284,7 @@ def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
 
 
 def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the ones in words, and the index of each one's word.
-
-    `place` has the place of each word's first bit, divided by 64.
-    """
+    """Return the places of the ones, and their words. `place` has each word's first place / 64."""
     nonzero = np.flatnonzero(words)
     ones = np.flatnonzero(np.unpackbits(words[nonzero].view(np.uint8), bitorder="little"))
     at = nonzero[ones >> WORD_SHIFT]
@@ -305,7 +292,6 @@ def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Return the numbers from each start to before its stop, one range after the other."""
     lengths = np.maximum(stop - start, 0)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     numbers: np.ndarray = np.repeat(start, lengths) + within

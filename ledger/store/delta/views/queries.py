@@ -31,26 +31,23 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: This rule of DataFusion confuses a field of a map with a column on both sides of a join.
+#: This rule confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
-#: The table with the comments on views and columns.
 _COMMENTS = "comments"
-#: Other statements could write files: COPY does, even behind EXPLAIN ANALYZE (see `_Session.require_query`).
+#: Other statements could write files, as COPY does, even behind EXPLAIN ANALYZE.
 _FIRST_WORDS = ("select", "with", "values", "describe", "explain")
 #: The group is a name or a query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
-#: A query, but no view, may have two columns of one name.
+#: A view may not have two columns of one name. A query may.
 _DUPLICATE_COLUMN_ERROR = "Schema error: Schema contains duplicate"
-#: Only the beginning is the storage's. Later words may come from the query.
+#: Later words may come from the query.
 _STORAGE_ERROR = re.compile(
     r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I
 )
 
 
 class Queries:
-    """Queries on the views of a ledger."""
-
     def __init__(self, store: DeltaStore, clock: Clock) -> None:
         self._store, self._engine, self._clock = store, store.engine, clock
 
@@ -58,8 +55,7 @@ class Queries:
         """Return the result of a query on the views, as of now, a version or an instant (see `past.moment`).
 
         Raises:
-            InvalidParameterValue: The query is invalid (DataFusion's text says why), or the version or instant is
-                refused.
+            InvalidParameterValue: The query, version or instant is refused.
             LedgerDamaged: A table is damaged, which may explain the failure.
             StorageFailed: The storage failed, and no damage explains it.
         """
@@ -129,10 +125,9 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """Return the present moment, with the versions that a query reads of the tables while others commit.
+        """Return the present moment, with versions for a query while others commit.
 
-        `visibility` is read first, so the other versions are no older than those that its commits have read. The newest
-        `receipts` are read, without events of a later `visibility`.
+        `visibility` is read first, so the other versions are no older than those that its commits have read.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -140,7 +135,7 @@ class Queries:
         return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
-        """Return the place of the table whose file an error names, or else of `messages`."""
+        """Return the place of the table that an error names, or of `messages`."""
         tables_named = re.findall(rf"/({'|'.join(TABLES)})/", text)
         return self._engine.place(tables_named[-1] if tables_named else "messages")
 
@@ -153,7 +148,7 @@ class Queries:
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
     def _add(self, session: _Session, table: str, at: PastMoment) -> None:
-        """Make a table, as of a moment, readable as `table_TABLE`, which no view is called."""
+        """Make a table, as of a moment, readable as `table_TABLE`."""
         if table in session.tables:
             return
         session.tables.add(table)
@@ -170,7 +165,7 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # Upkeep may copy pending events to `receipts` meanwhile, so its later rows do not count.
+            # Upkeep may copy pending events to `receipts` meanwhile.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -180,7 +175,7 @@ class Queries:
 
 
 class _Session:
-    """The tables of one query. delta-rs reads only files, so rows in memory are written to `folder`."""
+    """The tables of one query. delta-rs reads only files, so rows are written to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         forks.require_own("delta-rs")
@@ -193,11 +188,8 @@ class _Session:
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
-        """Raise DeltaError for a statement that is no query: DataFusion makes no view of it. This does not run the
-        query.
-
-        A name alone after explain or describe needs no check.
-        """
+        """Raise DeltaError for a statement that is no query. DataFusion makes views only of queries, and does not run
+        them."""
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text
         if explained and _NAME.fullmatch(query):
@@ -227,7 +219,7 @@ def _require_reading(query: object) -> None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries and string views, which some readers do not know."""
+    """Convert types that some readers do not know."""
     return pa.table(
         {name: column.cast(_plain_type(column.type)) for name, column in zip(table.column_names, table.columns)}
     )

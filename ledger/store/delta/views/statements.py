@@ -28,14 +28,12 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Comments(NamedTuple):
-    """The comment on a view, and those on its columns, in their order."""
-
     view: str
     columns: Mapping[str, str]
 
 
 def comments_of(name: str) -> Comments:
-    """Return the comments of a view. Raises InvalidParameterValue for a name that no view has."""
+    """Return the comments of a view. Raises InvalidParameterValue if there is none."""
     lines_of_view, columns = [], {}
     for line in _text(name).splitlines():
         if not line.startswith(_LINE):
@@ -63,7 +61,7 @@ def tables_of(name: str) -> set[str]:
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """Return the SELECT of a view. `tables` has the name of each table in SQL, and `now` is the instant in SQL."""
+    """Return the SELECT of a view, for the SQL of each table's name and of the instant."""
     values = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
     values |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
     values |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}
