@@ -60,7 +60,7 @@ class FolderRights(NamedTuple):
 
 
 class KeptRights(NamedTuple):
-    """Whether a restored file or folder has its group, and is closed to whom it should be."""
+    """Whether a restored file or folder has its group, and is closed to others as it should be."""
 
     group: bool
     privacy: bool
@@ -111,8 +111,8 @@ def keep_permissions(replaced: Path, made: Path) -> str:
 
 
 def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBits]:
-    """Return what a replaced table lets a group and others do with each of its files (by the table's name), each file
-    of its log (by the log's path), and each of its partitions (by the name and "/")."""
+    """Return what a replaced table lets a group and others do with its files (key: the table's name), files of its log
+    (the log's path), and partitions (the name and "/")."""
     log = f"{name}/{LOG}"
     limits = dict.fromkeys((name, log, f"{name}/"), AccessBits())
     for folder, folders, files in os.walk(replaced / name):
@@ -124,7 +124,6 @@ def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBit
 
 
 def _rights_of(folder: Path) -> FolderRights | None:
-    """Return a folder's rights, or None for anything else."""
     try:
         status = folder.lstat()
     except OSError:
@@ -144,7 +143,7 @@ def acl_of(path: Path, name: str) -> bytes | None:
 
 
 def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRights:
-    """Give an open file or folder these rights. Return which of them it has."""
+    """Give an open file or folder these rights, and return which it has."""
     status = os.fstat(descriptor)
     owner = rights.owner if os.geteuid() == 0 else status.st_uid
     has_group = True
@@ -179,7 +178,7 @@ def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
 
 
 class Privacy(NamedTuple):
-    """What a ledger's group, and all others, may do at most in it."""
+    """What a ledger's group, and all others, may do at most."""
 
     group: int
     bits: AccessBits
@@ -203,7 +202,7 @@ class Privacy(NamedTuple):
 
 
 def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
-    """Return what a ledger's group, and all others, may do with each of its folders and files."""
+    """Return what a ledger's group, and all others, may do with every folder and file."""
     group = root.stat().st_gid
     bits = _bits_at(root, group)
     for table in tables:

@@ -56,7 +56,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Of Linux's renameat2: AT_FDCWD and RENAME_EXCHANGE.
+#: Of Linux's renameat2.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
@@ -271,7 +271,6 @@ def _local(field: str, path: object) -> Path:
 
 
 def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
-    """Copy the files of one version, with a log of one checkpoint."""
     (dest / LOG).mkdir(parents=True)
     version = table.version()
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -301,7 +300,6 @@ def _give_identity(table: Path, version: int, replaced: int) -> None:
 
 
 def _newest(table: Path) -> int:
-    """Return the newest version in a table's log, or -1."""
     log = table / LOG
     versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)

@@ -21,7 +21,6 @@ def ledger_metadata_in(text: str | None) -> dict[str, Any]:
 
 
 def verb_of(metadata: Mapping[str, Any]) -> str:
-    """Return the verb that made a commit, or ""."""
     return str(metadata.get("verb", ""))
 
 
@@ -31,7 +30,6 @@ def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
 
 
 def losses_in(metadata: Mapping[str, Any]) -> int:
-    """Return how often a commit had lost to other writers before it landed."""
     return int(metadata.get("losses", 0))
 
 

@@ -37,7 +37,7 @@ from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: Begins the name of the folder to which the tables are moved.
 DOOMED = "_ledger_destroyed-"
-#: Folders next to the tables: locks, checks of the storage, and what repairs took out.
+#: Locks, checks of the storage, and what repairs took out.
 BESIDE = (LOCKS, PROBES, LOST)
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 
@@ -132,7 +132,6 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 
 
 def _is_doomed(path: Path) -> bool:
-    """Return whether a stopped call left this folder."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
     return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 
@@ -162,10 +161,8 @@ def _require_any(root: str, existing: Sequence[str]) -> None:
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError if a table's folder is a link, or if nothing shows that the table is a ledger's.
-
-    A user's own table may have the name.
-    """
+    """Raise LedgerError for a link, or if nothing shows that the table is a ledger's: a user's own may have the
+    name."""
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)

@@ -33,7 +33,7 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or its end is unknown. The writer must begin another segment."""
+    """A segment's end is unknown, or not where its writer left it. The writer must begin another segment."""
 
 
 class SegmentEnd(NamedTuple):
@@ -148,10 +148,10 @@ class Tables(Protocol):
 
 
 class Publishing(Tables, Protocol):
-    """An engine that can commit files that other writers have written below a table."""
+    """An engine that can commit files that others have written below a table."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a Delta table for the files of one send in a folder below `table`, and return its location."""
+        """Make a Delta table for the files of one send below `table`, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
         """Make a folder below a table for files that tasks write."""
@@ -230,7 +230,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL that `merge` runs, or `append` if `where` is None, when rows cannot be committed directly.
+        """Return the SQL of `merge`, or of `append` if `where` is None, when rows cannot be committed directly.
 
         The view `source` has the edits, and `where` names their partitions.
         """
@@ -247,8 +247,8 @@ class Engine(Tables, MessageFiles, Protocol):
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         """Set properties of the table in one commit, and return the version.
 
-        With a format among them, the table also gets this release's description and missing columns. Raises Conflict if
-        the table has these properties already, or if another writer commits meanwhile.
+        If a format is among them, the table also gets this release's description and missing columns. Raises Conflict
+        if the table has these properties already, or if another writer commits meanwhile.
         """
 
     def exists(self, table: str) -> bool:
@@ -260,11 +260,9 @@ class Engine(Tables, MessageFiles, Protocol):
 
 class LedgerTables(DeltaTables):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
-        """See MessageFiles."""
         return self.file_facts("messages", at_least)
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
-        """See MessageFiles."""
         return self.files_above("messages", queue, "sent_at", instant)
 
     def messages(
@@ -276,7 +274,6 @@ class LedgerTables(DeltaTables):
         sent_after: int | None = None,
         numbered_after: int | None = None,
     ) -> pa.Table:
-        """See MessageFiles."""
         between = {} if first_seq is None or last_seq is None else {"seq": (first_seq, last_seq)}
         bounds = {"sent_at": sent_after, "sequence_number": numbered_after}
         above = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -293,8 +290,6 @@ class LedgerTables(DeltaTables):
         beside: Sequence[tuple[str, int]] = (),
         seen: Seen | None = None,
     ) -> int:
-        """See Tables."""
-
         def require_valid(files: Files) -> None:
             require_generation(table, generation, files.generation)
             require_ends(files, ends)
@@ -311,11 +306,9 @@ class LedgerTables(DeltaTables):
             return self.add_rows(table, rows, metadata, transactions, None, beside)
 
     def extends_segments(self) -> bool:
-        """See Tables."""
         return self.is_direct("messages")
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """See Tables."""
         return self.join_files("messages", where, growing=growing)
 
 

@@ -204,7 +204,6 @@ def open_tables(
 
 
 def default_owner() -> str:
-    """Return the default owner in commits: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -227,7 +226,6 @@ def _run_at_once(*calls: Callable[[], None]) -> None:
 
 
 def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew, or UnsafeStorage if the ledger records another engine."""
     layouts = dict(zip(tables, _of_each(engine.layout, tables, at_once)))
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -284,7 +282,6 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raise InvalidParameterValue if the ledger does not know the scheme, and Spark fails on a read."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:
@@ -350,7 +347,6 @@ def _engine(
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function from a bucket of S3 to a session's options, or None."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -359,7 +355,7 @@ def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mappin
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables of delta-rs. A ledger on S3 has its own options for all buckets."""
+    """Return the output tables of delta-rs: on S3 with the ledger's options for all buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)
@@ -368,7 +364,6 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
 def _by_spark(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
 ) -> SparkOutputTables | None:
-    """Return the output tables of a user's session, or None without a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.output_tables.tables_of_spark import SparkOutputTables

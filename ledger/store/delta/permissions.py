@@ -92,7 +92,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 
 def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
-    """Return the error for an entry that this user may not share, with the way that shares all entries."""
+    """Return the error for an entry that this user may not share, with the way that shares all."""
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
         cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
@@ -106,7 +106,6 @@ def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> 
 
 
 def _sharer(owners: Iterable[int], group: str) -> str:
-    """Return who may share a ledger whose files and folders have these owners."""
     users = sorted({*owners} - {0})
     if len({*owners}) == 1 and users:
         return f"as root, or as {name_of_user(users[0])} if a member of the group {group}"
@@ -169,7 +168,6 @@ def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple
 
 
 def _command(folder: Path, about: LocalEntry, *, everyone: bool = False) -> str:
-    """Return the command that shares a ledger, and who may run it."""
     everyone = everyone or (is_shared(about) and _is_for_everyone(about))
     command = f"ledger share {shlex.quote(str(folder))} --group {_users_of(about)}{' --everyone' if everyone else ''}"
     return f"`{command}`, {_sharer({entry.owner for entry in _entries(folder)}, _users_of(about))}"
@@ -180,7 +178,6 @@ def _users_of(about: LocalEntry) -> str:
 
 
 def _is_for_everyone(root: LocalEntry) -> bool:
-    """Return whether others may read the later files of a shared ledger."""
     acl = acl_of(Path(root.path), DEFAULT_ACL)
     return bool(root.mode & stat.S_IROTH) if acl is None else acl == default_acl(everyone=True)
 
@@ -270,7 +267,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
 
 
 def _closed(path: Path) -> LocalEntry | None:
-    """Return a folder that this user may not open, or None for any other path."""
+    """Return a folder that this user may not open, or None."""
     about = _entry(path)
     is_open = about is None or not about.is_folder or os.access(path, os.R_OK | os.X_OK)
     return None if is_open else about
@@ -295,7 +292,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return a file or folder, or None for a link, for nothing, or if this user may not look."""
+    """Return None for a link, for nothing, or if this user may not look."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -309,7 +306,7 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 
 def _set_default_acl(folder: int, *, everyone: bool) -> bool:
-    """Share later files by a default ACL. Return False if the system has none."""
+    """Share later files by a default ACL. Return False if the system has no ACLs."""
     wanted = default_acl(everyone=everyone)
     try:
         # Only the owner may set an ACL, even to the same value.

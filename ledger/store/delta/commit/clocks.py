@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: In seconds, after which a reading is replaced.
+#: The seconds after which a reading is replaced.
 RENEWED = 10.0
 #: In seconds: two readings in a row take less, unless the process is suspended.
 AT_ONCE = 0.1
@@ -54,7 +54,7 @@ class SteadyClock:
     Args:
         clock: The wall clock.
         passing: The uptime, or another number of seconds that only grows.
-        maximum_skew: A change of at most this many seconds is no step.
+        maximum_skew: The most seconds that are no step.
     """
 
     def __init__(self, clock: Clock, passing: Passing, maximum_skew: float) -> None:
@@ -66,11 +66,11 @@ class SteadyClock:
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
-        """Return the instant. Raise ClocksDisagree for a step."""
+        """Return the instant. Raises ClocksDisagree."""
         return self.look().at
 
     def look(self) -> ClockLook:
-        """Return a ClockLook. Raise ClocksDisagree for a step."""
+        """Return a ClockLook. Raises ClocksDisagree."""
         last, passed = self._last, self.passing()
         now = self._clock()
         earliest = self._expected(last, passed)
@@ -78,7 +78,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # It may have been suspended between the readings of uptime and clock.
+        # The process may have been suspended in between.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -95,7 +95,7 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: In seconds, between two successful comparisons.
+#: The seconds between two successful comparisons.
 INTERVAL = 600.0
 #: In seconds: a smaller difference proves nothing, as some storage keeps whole seconds.
 RESOLUTION = 1.0
@@ -130,7 +130,7 @@ class StorageClock:
 
 
 def probe_of(files: ObjectStore) -> Clock:
-    """Return an object store's clock: the time of a small file, which is written and removed."""
+    """Return an object store's clock: the time of a small file, written and removed."""
 
     def read() -> int:
         path = f"{PROBES}/clock-{secrets.token_hex(8)}"
@@ -145,7 +145,7 @@ def probe_of(files: ObjectStore) -> Clock:
 
 
 def probe(folder: Path) -> Clock:
-    """Return a local path's clock: the modification time of a small file, which is written and removed.
+    """Return a local path's clock: the modification time of a small file, written and removed.
 
     On a shared file system (NFS) it is the server's. Storage to which only Spark commits has no probe: pass a
     `storage_clock` to Ledger.open, or set the drivers' clocks by a time server.

@@ -35,7 +35,7 @@ if sys.platform != "win32":
     import fcntl
 
 LOCKS = "_locks"
-#: In seconds, for each lock.
+#: In seconds, the wait of `all_locked` for each lock.
 ALL_PATIENCE = 3.0
 #: In seconds, between two attempts of a bounded wait: first and longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
@@ -52,7 +52,7 @@ class StillLocked(Exception):
 
 
 class TableLock:
-    """A lock of a table between threads and processes."""
+    """A lock between threads and processes."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,13 +122,14 @@ class TableLock:
                 _tell(self._at_gate_in_vain)
 
     def _take_alone_with_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Return None if the gate or the table is not free in time."""
+        """Take the gate and the table, or return None if either is not free in time."""
         with contextlib.ExitStack() as held:
             has_gate = self._take_gate(held, until)
             return held.pop_all() if has_gate and self._take_turn_alone(held, PATIENCE, until) else None
 
     def _take_turn_alone(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Return whether all sharers left in time. After a recent wait in vain, do not wait."""
+        """Take the table alone. Return False if sharers do not leave in time, or at once after a recent wait in
+        vain."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -166,7 +167,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Touch the gate's file again and again, to show that this process is not suspended."""
+    """Show that this process is not suspended."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 

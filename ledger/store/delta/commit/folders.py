@@ -81,8 +81,6 @@ class LocalFolders:
 
 
 class FoldersOfObjects:
-    """Folders on an object store, through obstore."""
-
     def __init__(self, files: ObjectStore) -> None:
         self._files = files
         self.names, self.remove = files.names, files.remove_folder
@@ -96,8 +94,6 @@ class FoldersOfObjects:
 
 
 class FoldersOfSpark:
-    """Folders in the file systems of Spark's session."""
-
     def __init__(self, place: str, spark: SparkSession) -> None:
         self._place, self._spark, self._jvm = place, spark, jvm_of(spark)
 

@@ -15,7 +15,7 @@ from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: Only upkeep removes rows of `messages`, and nothing those of `receipts`.
+#: Only upkeep removes rows of `messages`, and nothing removes rows of `receipts`.
 APPENDED = ("messages", "receipts")
 #: In seconds, between two successful readings of the storage's clock: an object store takes three requests.
 INTERVAL_SECONDS = 10.0
@@ -26,10 +26,10 @@ class Readiness:
 
     Args:
         engine: The engine of the ledger's tables.
-        folder: The folder of the tables on a file system of this machine, or None.
+        folder: The tables' folder on a file system of this machine, or None.
         clock: This process's clock.
         storage: The storage's clock, or None.
-        maximum_skew: How far apart two clocks of a ledger may be, in seconds.
+        maximum_skew: The most seconds between two clocks of a ledger.
         passing: Returns a number of seconds that only grows.
     """
 

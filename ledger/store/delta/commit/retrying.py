@@ -14,7 +14,7 @@ from ledger.runtime.forks import renew_in_child, waiting
 
 
 class Tally:
-    """Counts an open ledger's commits, for monitoring. Threads may share it."""
+    """Counts an open ledger's commits and turns, for monitoring. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,6 @@ class Tally:
         self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
-        """Count a commit that landed, or that lost to another writer."""
         with self._lock:
             (self._commits if landed else self._conflicts)[verb] += 1
 
@@ -37,12 +36,10 @@ class Tally:
             self._groups[purpose, count] += 1
 
     def commits(self) -> dict[str, int]:
-        """Return how many commits landed, by verb."""
         with self._lock:
             return dict(self._commits)
 
     def conflicts(self) -> dict[str, int]:
-        """Return how many commits lost to another writer, by verb."""
         with self._lock:
             return dict(self._conflicts)
 
@@ -87,11 +84,10 @@ class Attempts:
 
     @property
     def seconds(self) -> float:
-        """Return for how many seconds the verb has been tried."""
         return time.monotonic() - self._started
 
     def outlasted(self) -> ContentionOutlastedRetries:
-        """Log that all tries lost, and return the error to raise."""
+        """Log that all tries lost, and return the error."""
         retries.warning(
             "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
         )

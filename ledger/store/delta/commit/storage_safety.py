@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 #: The folder of checks, next to the tables. All but KEPT exist only for a moment.
 PROBES = "_probes"
 KEPT = "conditional-put"
-#: In seconds, the trust in a check: with an answer of the storage, and without.
+#: In seconds: how long a check is trusted, with and without an answer of the storage.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
 
 def require_safe(scheme: str, engine: str) -> None:
-    """Raise UnsafeStorage for Spark on S3."""
     if scheme in S3 and engine == "spark":
         raise UnsafeStorage(
             "On S3 two drivers that commit through Spark can silently lose each other's commits, and a lock of theirs "
@@ -70,7 +69,8 @@ def require_conditional_puts(files: ObjectStore) -> None:
 class PutTrust:
     """Checks whether a ledger's storage still honours conditional puts: a gateway may have been changed.
 
-    A process checks once in TRUSTED_SECONDS, before a commit, with one put of a file that exists.
+    A process checks once in TRUSTED_SECONDS, before a commit, with a put of a file that exists. The first check makes
+    the file.
     """
 
     #: Monotonic seconds by place. All ledgers of the process share them.
@@ -102,7 +102,6 @@ class PutTrust:
             self.trust()
 
     def trust(self, seconds_ago: float = 0.0) -> None:
-        """Count the storage as checked this many seconds ago."""
         self._asked[self._files.address] = self._clock() - seconds_ago
 
     def _is_recent(self) -> bool:

@@ -31,7 +31,7 @@ from ledger.store.delta.model.where import Where
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" has these at INFO, and all others at DEBUG.
+#: "ledger.events" logs these at INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
 #: The other tables whose versions a table's commits note.
 NOTED = {"visibility": ("messages", "queues")}
@@ -89,7 +89,7 @@ class Transactions:
         )
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
-        #: Gets the table, the version and the instant of each commit.
+        #: Gets table, version and instant of each commit.
         self.on_commit: Callable[[str, int, int], None] = lambda table, version, at: None
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
@@ -152,7 +152,6 @@ class Transactions:
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """Return the tries of a verb. Raises LedgerIsReadOnly."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -168,8 +167,7 @@ class Transactions:
         """Return the version that `write` committed, or None if another commit won or the log was replaced.
 
         Other conflicts and StorageFailed may hide a commit that landed, so the log after `since` is searched for its
-        `operation`. A debug line has the time of each part (`read_at`: when the state was read, in monotonic seconds).
-        Raises StorageFailed.
+        `operation`. `read_at` (monotonic seconds) is for a debug line. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -220,7 +218,6 @@ class Transactions:
             return version
 
     def require_writable(self, verb: str) -> None:
-        """Raise LedgerIsReadOnly, naming the verb, if nothing may be written."""
         if self.read_only:
             raise LedgerIsReadOnly(verb)
 
@@ -263,7 +260,7 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, threads take turns for the table and queue, or without partitions, for the table.
+        With a queue, threads take turns for the table and queue, or for a table without partitions.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Only calls of one `kind` go together, and only as many as their `size` allows.
+    Calls of one `kind` go together, as many as their `size` allows.
     """
 
     def __init__(self, kind: object, size: int = 0) -> None:
@@ -38,7 +38,6 @@ class PendingCall(Generic[Result]):
         self._error, self.done = error, True
 
     def result(self) -> Result:
-        """Return the result, or raise the error."""
         if self._error is not None:
             raise self._error
         return cast(Result, self._result)
@@ -75,7 +74,7 @@ class Turns:
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the thread's turn at a key. A thread with a turn, at any key, does not wait, so none wait in a
+        """Take the thread's turn at a key. A thread that has a turn, at any key, never waits: threads wait in no
         circle."""
         with self._turn(key, None, 0):
             yield
@@ -85,8 +84,8 @@ class Turns:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
         Their sizes are together at most `most_size`, unless this call alone has more. Their threads wait until this
-        turn ends. An empty list means that another thread's turn with this call is over. If that thread has not carried
-        the call out (`done`), the call may wait again. A thread that has a turn already gets only its own call.
+        turn ends. An empty list: another thread took this call along, and its turn is over. If the call is not `done`,
+        it may wait again. A thread that has a turn already gets only its own call.
         """
         with self._turn(key, call, most, most_size) as calls:
             yield calls

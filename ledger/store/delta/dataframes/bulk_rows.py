@@ -120,7 +120,6 @@ def _room_beside(size: Column, most: int) -> Column:
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:
-    """Say where a DataFrame with these columns has its bodies."""
     return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
@@ -132,7 +131,6 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Fingerprint:
-        """Return the fingerprint from the values of `fingerprint`. Spark's sum of no hashes is null."""
         return cls(int(values[0]), int(values[1] or 0))
 
 
@@ -156,7 +154,6 @@ class Watch:
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Observe rows of `message_columns`. Only those of the last call count."""
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -275,7 +272,6 @@ def _attributes(kind: str | None, room: Column) -> Column:
 
 
 def _of_one_kind(one: Column) -> Column:
-    """Return an attribute with only the value that its type uses."""
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -315,7 +311,7 @@ def _whole(pattern: str) -> str:
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """Return the error of a send whose rows were refused or not computed, or whose disk failed, or None."""
+    """Return the error of a send whose rows or disk failed, or None for another cause."""
     match = raised_in_sql(error, _REFUSAL)
     if match is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
@@ -331,7 +327,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
         bound: The rule that the value breaks. For MISSING it is the missing field, for CHARACTER the character.
         column: A phrase that says where the row has the value.
         shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
-        queue: The attributes of the queue.
+        queue: The queue's attributes.
     """
     value = _decoded(shown)
     if field == MISSING:
@@ -348,7 +344,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send to `place` that a full or failing disk ended, or None."""
+    """Return the error if a full or failing disk ended a send to `place`, or None."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -400,7 +396,7 @@ def _has_right_characters(text: Column) -> Column:
 def _refuse(field: str, bound: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
-    Place and value are in hexadecimal digits, because a value may have any character.
+    Place and value are in hexadecimal digits: a value may have any character.
     """
     from pyspark.sql import functions as F
 
@@ -420,7 +416,7 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where `is_valid`. Elsewhere fail the task, with an error that shows the column's `given` value."""
+    """Return `value` where `is_valid`. Elsewhere fail the task, and show the column's `given` value."""
     from pyspark.sql import functions as F
 
     at = f"the column {column}" if column else ""
@@ -428,7 +424,7 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return the column of an identifier. `missing` is the refusal of a null (None: a null is allowed)."""
+    """Check an identifier. `missing` refuses a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"

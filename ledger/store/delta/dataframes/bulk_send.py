@@ -90,8 +90,7 @@ class Rows:
     `plan`: returns the rows, with or without checked bodies, and with some fields (None: all).
     `fields`: the fields that the DataFrame has values of.
     `is_unplaced`: tasks may check the bodies and place the rows.
-    `absent`: see Placed.
-    `bodies_at`: a phrase that says where the DataFrame has the bodies.
+    `absent`, `bodies_at`: see Placed and Unplaced.
     """
 
     plan: Callable[[bool, frozenset[str] | None], DataFrame]
@@ -103,7 +102,7 @@ class Rows:
 
     @cached_property
     def checked(self) -> DataFrame:
-        """The rows with all fields, all checked."""
+        """The rows with all fields."""
         return self.plan(True, None)
 
     @cached_property
@@ -127,7 +126,6 @@ class BulkSender:
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
         """See Queue.send."""
-        # Before Spark computes or stages anything.
         self._store.transactions.require_writable("send")
         self._writer.require_takes(queue)
         self._store.times.require(queue, clock)
@@ -220,7 +218,7 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Place the rows. If they differ from `expected`, the send is refused."""
+        """Place the rows, and refuse the send if they differ from `expected`."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -229,7 +227,6 @@ class BulkSender:
 
         if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
-            # The fingerprint needs all fields.
             unchecked = rows.unchecked if expected is None else watch.over(rows.plan(False, None))
             rows_for_tasks = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
             unplaced = Unplaced(rows_for_tasks, rows.bodies_at, delay)
@@ -244,13 +241,12 @@ class BulkSender:
         If another send or purge was committed since this send read the count of sends, this send decides again.
 
         Spark shuffles bodies to the lanes of their groups. If the whole queue is the scope of deduplication, it first
-        shuffles them by deduplication id. A join with more than FEW stored messages may shuffle once more.
+        shuffles them by deduplication id.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
@@ -329,9 +325,8 @@ class BulkSender:
         """Return the files that may have messages sent to a queue after an instant, or None if Delta's reader must find
         them.
 
-        The client may not know them, they may be too many, or Spark may take a path for a pattern. Where a storage may
-        lose the end of a file, Spark's reader passes by an empty file, and Delta's does not. On a local path, check the
-        sizes.
+        Spark's reader passes by an empty file, and Delta's does not. So the result is None where a storage may lose the
+        end of a file, and on a local path the sizes are checked.
         """
         place = recorded(self._path)
         if not (place.is_local or place.scheme in OBJECT_STORES) or _PATTERN.search(self._path):
@@ -356,7 +351,7 @@ class BulkSender:
         """Return the result of a committed send. Raises QueueDoesNotExist, or StorageFailed with `unknown`.
 
         A deletion of the queue does not conflict with the send's commit, and deletes the messages. So look the queue up
-        last.
+        last: a deletion then came later.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):

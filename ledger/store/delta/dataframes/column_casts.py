@@ -49,7 +49,7 @@ YEARS = {
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-#: Placeholders of the value in a sentence, and of the row's message id in an expression.
+#: Placeholders in a sentence and in an expression.
 VALUE, MESSAGE = "\x01", "\x02"
 SHOWN_CHARACTERS = 80
 #: 2**64 cuts a number of up to 38 digits into two whole numbers of 64 bits.
@@ -60,7 +60,6 @@ MICROSECONDS_OF_DAY = 86_400_000_000
 
 
 def schema_of(frame: DataFrame) -> dict[str, Any]:
-    """Return the columns of a DataFrame as Delta's log writes them."""
     schema: dict[str, Any] = json.loads(frame.schema.json())
     return schema
 
@@ -205,7 +204,6 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:
-    """Return an expression of the type `to` that fails its task with a sentence about the value."""
     before, marker, after = sentence.partition(VALUE)
     shown = _escape_bars(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
     beginning, end = literal(REFUSES + with_points(before)), literal(with_points(after) + END)

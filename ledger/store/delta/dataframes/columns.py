@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: has a block of 32,768 (see `model.run_sets`).
 BLOCK_SHIFT = 10
 #: BLOCKS repeats a row for each block that its run or set touches. WORD is the number, in the segment, of the row's
-#: first word (64 ordinals) in the block, and BITS_OF_BLOCK are its words there.
+#: first word (64 ordinals) in the block. BITS_OF_BLOCK are the row's words there.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
@@ -32,7 +32,6 @@ BITMAP = 32_768
 
 
 def quoted(column: str) -> str:
-    """Return a column's name in backticks, so that Spark takes any name."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -46,12 +45,11 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The user's attributes, or null: SENDER is the ledger's own.
+#: SENDER is the ledger's own.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
 _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
-#: The fields that users see, from a row of `messages`.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
 #: Twin of rules.state.expires_at, on a message with its record and its row of `queues`.
@@ -65,14 +63,12 @@ EXPIRES_AT = """timestamp_millis(CASE
 
 
 def message_id(segment_name: Column, seq: Column) -> Column:
-    """Twin of rules.message_id.message_id."""
     from pyspark.sql import functions as F
 
     return F.concat(segment_name, F.lpad(F.lower(F.hex(seq)), 8, "0"))
 
 
 def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Column, receipt_id: Column) -> Column:
-    """Twin of rules.receipt_handle.encode."""
     from pyspark.sql import functions as F
 
     text = F.concat_ws(".", queue, lane.cast("string"), segment_name, seq.cast("string"), receipt_id)
@@ -130,7 +126,6 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 
 
 def block(seq: str) -> str:
-    """Return SQL for the block of an ordinal."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
 
 

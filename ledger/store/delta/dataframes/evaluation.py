@@ -30,8 +30,6 @@ def require_readable(
 ) -> None:
     """Raise an error for a missing or corrupt file of `messages` that a setting of the session would skip.
 
-    Reads the rows once more, in a new session.
-
     Args:
         session: The session in which the caller reads the rows.
         rows: Makes the same rows in another session.

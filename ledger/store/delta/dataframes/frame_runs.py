@@ -32,7 +32,6 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """Return bitmaps of the places, by `keys`, lane, segment and bucket."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")

@@ -71,8 +71,6 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session would skip a file of a claim's messages."""
-
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
 
@@ -116,7 +114,6 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """Return the error of the first column that Spark refuses alone, or None."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Placeholders in the sentences of the rules.
 HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
-#: The column of timeouts, for handles that came as a list.
 TIMEOUTS = "visibility_timeout"
 
 
@@ -50,7 +49,7 @@ class HandleFrame:
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs. The driver gets a bitmap of 4 KB for each 32,768 places, not the handles."""
+        """Return the actions as runs, from a bitmap of 4 KB for each 32,768 places."""
         rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:

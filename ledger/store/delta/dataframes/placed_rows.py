@@ -52,7 +52,7 @@ class Placed:
     `at`: the instant of the send, in milliseconds.
     `first_lane`: the lane of the first segment. Each further segment is in the next lane.
     `in_order`: the rows are for a FIFO queue: a task may have several segments, sorted by ordinal.
-    `absent`: columns that are null in every row. Staged files lack them.
+    `absent`: columns that are null in every row.
     `require_same`: raises, before the commit, if the written rows are not the counted rows.
     `unplaced`: the same rows for tasks that write files themselves (None: they cannot).
     """
@@ -72,12 +72,11 @@ class Placed:
         return int(self.queue.attributes["Lanes"])
 
     def partition(self, ordinal: int) -> dict[str, str]:
-        """Return the partition of a segment in `messages`, as Delta's log has it."""
         lane = (ordinal + self.first_lane) % self.lanes
         return {"queue": self.queue.id, "lane": str(lane), "segment": ids.segment(self.key, ordinal)}
 
     def messages(self) -> DataFrame:
-        """Return the rows with the columns of `messages`. Twin of `partition`."""
+        """Twin of `partition`."""
         from pyspark.sql import functions as F
 
         ordinal = F.col("ordinal")
@@ -109,7 +108,6 @@ def rows_of_a_file(settings: Settings) -> int:
 
 
 def rows_of_a_segment(settings: Settings) -> int:
-    """Return the number of rows in a full segment."""
     in_file = rows_of_a_file(settings)
     return settings.messages_per_segment // in_file * in_file
 
@@ -133,7 +131,7 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a send to `place` that failed for a cause that a send knows, or None."""
+    """Return the error of a send to `place` for a cause that a send knows, or None."""
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)
     return full_disk(error, place) or refusal(error, queue.attributes)

@@ -53,7 +53,6 @@ class SparkAppend:
         return False
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write."""
         turn: AbstractContextManager[None] = self._transactions.spark_turn("messages")
         return turn
 

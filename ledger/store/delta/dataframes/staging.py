@@ -38,7 +38,7 @@ ORDINAL = pa.field("ordinal", pa.int64())
 class Staging:
     """Writes rows with Spark, beside other senders, and publishes the files."""
 
-    #: See `Placed.require_same`.
+    #: See `Placed`.
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -109,7 +109,6 @@ class Staging:
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows in Python, if the executors can, and else with Spark's writer."""
         why_not = None
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             try:
@@ -123,10 +122,8 @@ class Staging:
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows with Spark's writer, and return the files.
-
-        Only rows of a FIFO queue are partitioned by segment. Delta would have to sort others.
-        """
+        """Write with Spark's writer. Only rows of a FIFO queue, which are sorted by segment already, are partitioned by
+        it."""
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
         place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)
@@ -150,7 +147,7 @@ class Staging:
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
-        """Raise StorageFailed if this process sees neither files of Spark nor the folder's log."""
+        """Raise StorageFailed if this process sees neither Spark's files nor the folder's log."""
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(

@@ -24,11 +24,10 @@ import pyarrow.parquet as pq
 
 #: A task's answer, in Spark's DDL: one row of JSON, a list of Written's values for each file.
 ANSWER = "files string"
-#: Why a task ends itself.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals with an error or text of their own, in place of the wrong field's name.
+#: Refusals with their own error or text, in place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: In place of a character's name, for bytes that are not UTF-8.
+#: In place of a character's name.
 NO_UTF_8 = "no UTF-8"
 #: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but these.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
@@ -36,7 +35,7 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL follows a cut
 #: greatest text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: These first values of a column decide whether it gets a dictionary.
+#: As many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
 #: Parts of 10 MB that are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
@@ -59,15 +58,13 @@ class Written(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """An existing folder on a local path."""
-
     place: str
 
     def create(self, name: str) -> Any:
         return open(f"{self.place}/{name}", "xb")  # noqa: PTH123
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return a file's size in bytes, and when it was written, in milliseconds."""
+        """Return a file's size in bytes, and its time in milliseconds."""
         status = os.stat(f"{self.place}/{name}")  # noqa: PTH116
         return status.st_size, status.st_mtime_ns // 1_000_000
 
@@ -127,7 +124,7 @@ class Objects(NamedTuple):
 
 
 class SendJob(NamedTuple):
-    #: Begins a task's own errors. It is secret, so no user's function raises such an error.
+    #: Begins a task's own errors: a secret, so no user's function raises such an error.
     token: str
     place: Folder | Objects
     schema: pa.Schema
@@ -269,7 +266,6 @@ class TaskFiles:
         return self._answers
 
     def remove(self) -> None:
-        """Remove all files of this attempt, as far as the storage allows it."""
         if self._file is not None:
             self._file.abandon()
         for name in self._begun:
@@ -402,7 +398,7 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
 
 
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
-    """Return the paths in a column that get a dictionary."""
+    """Return the paths that get a dictionary."""
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
     if field.name == "seq" or values.nbytes > job.long * len(values):

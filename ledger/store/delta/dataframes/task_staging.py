@@ -77,7 +77,7 @@ unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python."""
+    """The executors cannot write files in Python."""
 
 
 class TaskStaging:
@@ -152,7 +152,6 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store, or None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -202,9 +201,9 @@ class TaskStaging:
 
 
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
-    """Keep the user's `coalesce` and ours apart by a column that is not deterministic, which tasks do not read.
+    """Keep the user's `coalesce` and ours apart by a column that is not deterministic.
 
-    Spark merges neighbouring calls, and would drop the user's, and perhaps the rows' order.
+    Spark would merge the two, and perhaps change the rows' order.
     """
     from pyspark.sql import functions as F
 

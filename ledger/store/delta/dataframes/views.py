@@ -51,7 +51,6 @@ def open_view(
 
 
 def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
-    """Return the view queue_depth of now, from the store's own counts."""
     return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
 
 

@@ -71,11 +71,9 @@ class Runs:
         return ordinals
 
     def columns(self) -> list[np.ndarray]:
-        """Return the arrays, in the order of the constructor."""
         return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
-        """Return the runs that a mask, a slice, or indexes in any order choose."""
         return type(self)(*(column[chosen] for column in self.columns()))
 
     def coded(self, code: np.ndarray | int) -> Runs:
@@ -118,7 +116,6 @@ class Runs:
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
-            # Mostly nothing is cut.
             is_covered = overlaps > 0
             run = start[is_covered]
             if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
@@ -164,7 +161,6 @@ class Runs:
         return Runs.concatenated([joined.where(slice(begin)), painted, joined.where(slice(end, None))])
 
     def parted(self, by: Runs) -> tuple[Runs, Runs]:
-        """Return the parts inside `by`, and the parts outside."""
         pieces = by.cut(self.first, self.last)
         inside, parts = pieces.code != ABSENT, pieces.coded(self.code[pieces.query])
         return parts.where(inside), parts.where(~inside)
@@ -199,7 +195,6 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
 
 
 def distinct_codes(codes: np.ndarray) -> list[int]:
-    """Return each code once, in the order of first occurrence."""
     # Arrow's `unique` is slower than a dict for a few codes.
     all_codes: list[int] = codes.tolist() if len(codes) <= FEW_CODES else pc.unique(pa.array(codes)).to_pylist()
     return list(dict.fromkeys(all_codes))

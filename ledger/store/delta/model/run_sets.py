@@ -55,7 +55,7 @@ class SetRows(Runs):
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, WORDS, mask=has_no_bits)
 
     def runs(self) -> tuple[Runs, np.ndarray]:
-        """Return all messages as runs, sorted by place, and the index of each run's row."""
+        """Return all messages as sorted runs, and the index of each run's row."""
         alone = np.flatnonzero(self.size == 0)
         sets = self.where(self.size > 0)
         if not len(sets):
@@ -100,7 +100,7 @@ class StoredRuns(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The edits that turn rows into other rows. A row in `written` is new, or replaces the row that begins there."""
+    """The edits that turn rows into others. A row in `written` is new, or replaces the row that begins there."""
 
     written: SetRows
     is_new: np.ndarray
@@ -220,7 +220,6 @@ class _Groups:
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
-    """Return which runs are inside one block."""
     inside: np.ndarray = runs.first >> BLOCK_SHIFT == runs.last >> BLOCK_SHIFT
     return inside
 

@@ -34,13 +34,13 @@ COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
     [
-        ("queue", pa.string()),  # the id: the name, -, and 8 hexadecimal digits, new when the queue is made anew
+        ("queue", pa.string()),  # the id: the name, -, and 8 random hexadecimal digits
         ("name", pa.string()),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
+        ("revision", pa.int64()),  # a change commits only on the revision that it read
     ]
 )
 
@@ -62,13 +62,12 @@ MESSAGES = pa.schema(
         ("queue", pa.string()),
         ("lane", pa.int32()),
         ("segment", pa.string()),
-        ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
+        ("seq", pa.int64()),  # the ordinal in the segment
         # Older tables have them in another order.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
-#: The column that makes a row a set.
 BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
@@ -85,14 +84,14 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if that is recorded
-        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if recorded
+        ("origin_queue", pa.string()),  # the queue that messages were moved from
         ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: counts the lane's commits; a decision on an older count fails
-        (BITS, WORDS),  # null: the row is about all of the run; else about ordinals with a bit, see `run_sets`
+        ("revision", pa.int64()),  # on the head row: counts the lane's commits
+        (BITS, WORDS),  # null: the row is about all of the run, see `run_sets`
     ]
 )
 
@@ -100,7 +99,7 @@ RECEIPTS = pa.schema(
     [
         ("queue", pa.string()),
         ("day", pa.date32()),
-        ("version", pa.int64()),  # of the visibility table: the commit of the event, and a claim's fencing token
+        ("version", pa.int64()),  # of `visibility`: the commit of the event, and a claim's fencing token
         ("at", INSTANT),
         ("event", pa.string()),  # granted, granted again, extended, released, postponed, parked, deleted, expired,
         # locked, purged, moved, arrived, restored, writing, clock repaired
@@ -109,13 +108,13 @@ RECEIPTS = pa.schema(
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
-        ("reason", pa.string()),  # the reason that the caller gave
+        ("reason", pa.string()),  # the caller's
     ]
 )
 
 TASKS = pa.schema(
     [
-        ("task", pa.string()),  # the id of a message move task, which is in its handle
+        ("task", pa.string()),  # the id of a message move task
         ("source", pa.string()),  # the id of the dead-letter queue
         ("destination", pa.string()),  # the name of a queue; null: where each message came from
         ("rate", pa.int64()),  # messages a second; null: all at once
@@ -125,7 +124,7 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
+        ("revision", pa.int64()),  # a change commits only on the revision that it read
     ]
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: The most names of segments and queues, and the most `alternatives`, in a predicate.
+#: The most queues and segments, and the most `alternatives`, in a predicate.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 

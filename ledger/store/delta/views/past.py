@@ -35,7 +35,6 @@ class PastMoment(NamedTuple):
 
     @property
     def until(self) -> int | None:
-        """Return the last version of `visibility` that counts, or None."""
         return None if self.versions is None else self.versions["visibility"]
 
 
@@ -102,7 +101,6 @@ def _instant_of(commit: Commit) -> int:
 
 
 def _beginning(tables: Tables) -> int:
-    """Return the instant of the first commit that the logs still have."""
     return min(_instant_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
@@ -115,7 +113,6 @@ def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
 
 
 def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
-    """Return the versions that go with a commit. Raises InvalidParameterValue if one cannot be read."""
     versions = {"visibility": then.version}
     versions |= {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     for name, version in versions.items():
@@ -152,7 +149,7 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 
 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
-    """Raise InvalidParameterValue if the log has lost a commit between the version `then` was decided on and `then`.
+    """Raise InvalidParameterValue if the log has lost a commit between `then` and the version that it was decided on.
 
     The lost commit may have noted newer versions.
     """

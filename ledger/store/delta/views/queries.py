@@ -57,7 +57,7 @@ class Queries:
         Raises:
             InvalidParameterValue: The query, version or instant is refused.
             LedgerDamaged: A table is damaged, which may explain the failure.
-            StorageFailed: The storage failed, and no damage explains it.
+            StorageFailed: The storage failed.
         """
         _require_reading(query)
         try:
@@ -84,7 +84,6 @@ class Queries:
             raise damage from refused
 
     def _past_damage(self, query: str, version: int | None, timestamp: datetime | str | None) -> LedgerDamaged | None:
-        """Return the damage that may explain why a query of the past fails."""
         if version is None and timestamp is None:
             return None
         tables = {*VERSIONED, *(table for view in _views_in(query) for table in tables_of(view))}
@@ -125,9 +124,9 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """Return the present moment, with versions for a query while others commit.
+        """Return the present moment.
 
-        `visibility` is read first, so the other versions are no older than those that its commits have read.
+        The version of `visibility` is read first, so no other version is older than those that its commits have read.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -135,7 +134,6 @@ class Queries:
         return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
-        """Return the place of the table that an error names, or of `messages`."""
         tables_named = re.findall(rf"/({'|'.join(TABLES)})/", text)
         return self._engine.place(tables_named[-1] if tables_named else "messages")
 

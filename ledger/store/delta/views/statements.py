@@ -33,7 +33,7 @@ class Comments(NamedTuple):
 
 
 def comments_of(name: str) -> Comments:
-    """Return the comments of a view. Raises InvalidParameterValue if there is none."""
+    """Return the comments of a view. Raises InvalidParameterValue for a name that no view has."""
     lines_of_view, columns = [], {}
     for line in _text(name).splitlines():
         if not line.startswith(_LINE):
@@ -47,7 +47,7 @@ def comments_of(name: str) -> Comments:
 
 
 def comments() -> pa.Table:
-    """Return the comments as rows: view, column (null for a view), comment."""
+    """Return rows: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
         of_view = comments_of(name)
