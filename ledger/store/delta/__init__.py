@@ -11,16 +11,15 @@ the message's times, the queue's retention, and the time.
 A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
 is the time of the last one. In memory a record is a *code*, a small number that equal records share. All messages of
 the loaded lanes have places on one line of numbers, the *axis*. So a decision is arithmetic on three arrays: the
-`first`, `last` and `code` of `Runs`. The decision lays new runs on top of the recorded ones. The difference is the
-*edits*: rows to insert, update and delete, with the head row of each changed lane.
+`first`, `last` and `code` of `Runs`. It lays new runs on top of the recorded ones. The difference is the *edits*: rows
+to insert, update and delete, with the head row of each changed lane.
 
 **The two laws.**
 
-1. *Only a commit to `visibility` decides who holds a message.* Verbs only add to `messages`. Upkeep joins its files,
-   and drops a segment once each of its messages is *final* in every queue: nothing about the message can change.
-   `receipts` is filled from the metadata of commits to `visibility`. Only the output table shows whether it has the
-   rows of a `claim.write`. A send is at most one commit to `messages`. Most other verbs on messages are at most one
-   commit to `visibility`. The word **verb** in docs/glossary.md has the exceptions.
+1. *Only a commit to `visibility` decides who holds a message.* Verbs only add to `messages`, and upkeep joins its files
+   and drops finished segments. `receipts` is filled from the metadata of commits to `visibility`. Only the output table
+   shows whether it has the rows of a `claim.write`. A send is at most one commit to `messages`, and most other verbs on
+   messages are at most one to `visibility`. The word **verb** in docs/glossary.md has the exceptions.
 2. *A decision reads one snapshot, and two decisions conflict if they change the head row of the same lane.* A decision
    loads whole lanes as of one version. It adds 1 to the revision of the head row of each lane that it changes. The
    second of two writers finds another revision, changes nothing, and decides again. Therefore the later of two commits
@@ -59,8 +58,8 @@ lanes, so `s1` is in lane 1 there: 3 modulo 2::
     work  3    s1         4    5  | A       1     12:00:30   -          dead     | -
     work  3    s1         6    9  | B       1     12:01:10   -          -        | -
 
-Upkeep drops a segment once each of its messages is final: deleted for good (expired messages are recorded as deleted),
-or moved and final in the other queue. It drops the segment's messages first, and its rows of `visibility` after that.
+A message is *final* if nothing about it can change: it is deleted for good (also because it expired), or moved and
+final in the other queue. Upkeep drops a segment of final messages: first the messages, then their rows of `visibility`.
 
 **Scatter.** If every other message of ten is deleted, each of the two records (deleted, and not deleted) has 5 runs in
 one block of 32,768 ordinals. More than 4 runs of a record in a block become one set, unless they are scattered very

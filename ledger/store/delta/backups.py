@@ -1,11 +1,11 @@
 """Backups: consistent copies of a ledger, and ledgers made from them.
 
 **Which versions belong together.** Nothing is locked, so others commit while the tables' versions are taken in turn.
-`visibility` comes first: a later version of `messages` has all messages that its rows are about. (Upkeep may drop
-finished ones in between. Upkeep of the restored ledger drops their rows.) If `messages` came first, upkeep could drop a
-finished message and its rows in between, and the message would come back. A message that is sent in between is in the
-backup, as never received. `queues` and `tasks` come next: upkeep drops the rows of a queue that was deleted meanwhile.
-`receipts` is filled, and comes last. Its rows about later versions of `visibility` are removed from the copy.
+`visibility` comes first: a later version of `messages` has all messages that its rows are about, apart from finished
+ones, whose rows upkeep of the restored ledger drops. If `messages` came first, upkeep could drop a finished message and
+its rows in between, and the message would come back. `queues` and `tasks` come next: upkeep drops the rows of a queue
+that was deleted meanwhile. `receipts` is filled, and comes last. Its rows about later versions of `visibility` are
+removed from the copy.
 
 **What a backup has.** FOLDER has a Delta table for each table of the ledger: the data files of one version, and a log
 that begins with its checkpoint. The manifest is written last. Until then, the file UNFINISHED shows that the backup is

@@ -5,8 +5,6 @@ being removed. The next call finishes the work of a call that was stopped.
 
 On an object store the table `queues` goes first: without it, only a process that may make missing tables opens the
 ledger. A table's log, which shows whose it is, goes last.
-
-Verbs of processes that have the ledger open fail, and make no table again.
 """
 
 from __future__ import annotations

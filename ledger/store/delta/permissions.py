@@ -245,7 +245,7 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the same as `_entries`, each with its descriptor, or None if this user may not open it.
 
-    By a path, root could give away the target of a link that a user put in place of a file.
+    By a path, root could give away the target of a link that replaced a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:

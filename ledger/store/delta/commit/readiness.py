@@ -26,11 +26,11 @@ class Readiness:
 
     Args:
         engine: The engine of the ledger's tables.
-        folder: The tables' folder on a file system of this machine, or None.
+        folder: The tables' folder, if it is on this machine.
         clock: This process's clock.
         storage: The storage's clock, or None.
-        maximum_skew: The most seconds between two clocks of a ledger.
-        passing: Returns a number of seconds that only grows.
+        maximum_skew: The most seconds between two clocks.
+        passing: Seconds that only grow.
     """
 
     def __init__(

@@ -437,7 +437,7 @@ def _as_json(frame: DataFrame) -> Column:
     """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
     Spark would write U+FFFD for bytes that are not UTF-8, and texts for NaN and infinite numbers. Columns whose names
-    differ only in capitals are not checked: Spark cannot name them.
+    differ only in capitals, which Spark cannot name, are not checked.
     """
     from pyspark.sql import functions as F
 

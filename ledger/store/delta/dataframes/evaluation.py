@@ -30,13 +30,8 @@ def require_readable(
 ) -> None:
     """Raise an error for a missing or corrupt file of `messages` that a setting of the session would skip.
 
-    Args:
-        session: The session in which the caller reads the rows.
-        rows: Makes the same rows in another session.
-        engine: The engine of the table.
-        verb: The name of the caller's action in errors.
-
-    Raises LedgerDamaged or StorageFailed.
+    `rows` makes the same rows in another session. `verb` names the caller's action in errors. Raises LedgerDamaged or
+    StorageFailed.
     """
     if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
         return

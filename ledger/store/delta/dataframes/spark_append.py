@@ -57,10 +57,10 @@ class SparkAppend:
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write and commit the rows with one append. Raises QueueDoesNotExist if the queue was deleted before.
+        """Write and commit the rows with one append. Return False if the append lost.
 
-        Return False if the append lost to another send under the transaction, to a change of the table, or to a new
-        ledger in its place.
+        It may lose to another send under the transaction, to a change of the table, or to a new ledger in its place.
+        Raises QueueDoesNotExist.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
 

@@ -7,9 +7,9 @@ Spark's writer writes the files in five cases. Callers see no difference, but th
 - a FIFO queue, whose rows are shuffled and numbered in order;
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
-- an object store that only the driver can open, with the credentials of a role or a profile;
+- an object store that only the driver can open, by a role or a profile;
 - an application whose executors lack the driver's Python, a package, memory, or access to the object store. Only a try
-  shows this. Then Spark's writer writes this send, and if it succeeds, the application's later sends.
+  shows this. Then Spark's writer writes this send, and if it succeeds, all later ones of the application.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
 Each commit to `visibility` notes the version of `visibility` that it was decided on, and the newest versions of
-`messages` and `queues`. (If these cannot be read, it may note none.) A view of the past reads each table as of the
-version that goes with such a commit.
+`messages` and `queues`, if they can be read. A view of the past reads each table as of the version that goes with such
+a commit.
 """
 
 from __future__ import annotations
