@@ -135,7 +135,7 @@ class Turns:
                 if size > most_size:
                     # No smaller call overtakes it.
                     break
-                # From here on `_end` ends the place's wait, also after an interrupt.
+                # From here on, `_end` ends the wait of this place, also after an interrupt.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)

@@ -35,7 +35,7 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 #: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL follows a cut
 #: greatest text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: As many first values decide whether a column gets a dictionary.
+#: This many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
 #: Parts of 10 MB that are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
@@ -305,7 +305,7 @@ class TaskFiles:
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # Not the storage's errors. After either, Spark's writer writes the files.
+            # No errors of the storage. After ImportError or MemoryError, Spark's writer writes the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
