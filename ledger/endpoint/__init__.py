@@ -1,8 +1,7 @@
 """The endpoint, which serves a ledger over HTTP as SQS, for existing clients.
 
-The endpoint reads bytes as a command, and writes the result as bytes. The library does all work on queues. A request
-passes through most of these modules, about from top to bottom. A module imports only modules of the endpoint on its
-line or below::
+A request passes through most of these modules, about from top to bottom. A module imports only modules of the endpoint
+on its line or below::
 
     command.py                  the options of `ledger serve`, and their checks
     serving.py                  uvicorn's sockets, TLS, stopping
@@ -27,17 +26,14 @@ line or below::
     wire.py refusals.py         requests and responses as values; errors that the endpoint itself raises
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
-the pool. In the library, at most 32 threads that change one queue at the same time can share a commit. With the default
-number of threads, one queue may use 32. A long poll first tries to receive on a thread. If it finds nothing, it waits
-in a line (`polls.py`) and holds no thread.
+the pool. At most 32 threads that change one queue at the same time can share a commit, so one queue may use 32 of the
+default number of threads.
 
-**Promises.** Once the endpoint has read and verified a whole request, it does the request, and answers with the result
-or an error. Or it refuses the request with RequestThrottled, and does none of it. (Only an action of several commits
-may have made some of them, see `Exchange.done`.) After an error with the status 500 or 503, the request may have taken
-effect all the same. A stop of the endpoint waits only a bounded time for answers (`serving.GRACE`). If a client
-disconnects after its request was read, its long poll ends, and any other request is done. Then its sends are sent, and
-its received messages are in flight until their visibility timeout ends. The state of a queue is in the tables alone:
-processes that serve one ledger, and Spark jobs beside them, agree through commits.
+**Promises.** A request that was read and verified is done and answered, or refused with RequestThrottled and not done.
+(An action of several commits may have made some of them, see `Exchange.done`.) After an error with the status 500 or
+503, the request may have taken effect. A stop waits for answers only a bounded time (`serving.GRACE`). If a client
+disconnects after its request was read, its long poll ends, and any other request is done. The state of a queue is in
+the tables alone: processes that serve one ledger, and Spark jobs beside them, agree through commits.
 
 **Logging.** The log has kinds of errors and the storage's messages, but no message's body or attribute, and no secret.
 Of headers and queries it has at most the date, the region and the lifetime of a signature that was refused.

@@ -33,21 +33,21 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The bound of a body if the endpoint verifies signatures and the request names no known key: the most bytes of a body
-#: that is not large. The endpoint verifies and parses a body of more than PARSED_IN_LOOP_BYTES on a thread.
+#: The most bytes of a body if the request must be signed and names no known key, and of a body that is verified and
+#: parsed in the event loop.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
 #: The delay of the answer RequestThrottled: clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
 #: How many seconds the ledger's metrics are used again.
 SCRAPE_SECONDS = 1.0
-#: How long a measurement of the vital signs is used again (see `_vitals`).
+#: How many seconds a measurement of the vital signs is used again.
 VITALS_SECONDS = 60.0
 #: The same on an object store, where each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
+#: A request with one of these headers may be from another machine, forwarded by a proxy on this machine.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: After these actions the endpoint does not wake the queue's long polls. Polls learn of a deletion from the tables.
+#: Actions that wake no long polls of the queue.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
@@ -61,7 +61,6 @@ class Bounds:
     #: What all bodies above LARGE_BODY_BYTES may take together.
     large_bodies_bytes: int = 256 << 20
     connections: int = MOST_CONNECTIONS
-    #: One queue's calls may have all but about an eighth (see `pool`).
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -95,7 +94,6 @@ class Application:
         self._scraping = asyncio.Lock()
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """Handle one request, by the rules of ASGI."""
         if scope["type"] != "http":
             return
         began = time.monotonic()
@@ -104,8 +102,8 @@ class Application:
         client = (scope.get("client") or ("",))[0]
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            # A browser on this machine also sends requests for a page whose owner gave its host name a loopback address
-            # (DNS rebinding).
+            # A browser on this machine can be made to send requests for a foreign page, whose host name has a loopback
+            # address (DNS rebinding).
             here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
             await _send(send, await self._answer_check(path, here))
             return
@@ -150,7 +148,6 @@ class Application:
             body.free()
 
     async def _answer(self, exchange: Exchange, length: int, receive: Receive, connection: BoundedProtocol) -> Response:
-        """Return the response to a request whose body has `length` bytes. Raises what `_await_poll` raises."""
         try:
             call = exchange.begun() if length <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
             connection.is_verified = True
@@ -161,7 +158,6 @@ class Application:
             return exchange.refused(error)
 
     def _body_bound(self, request: Request) -> int:
-        """Return how many bytes a request's body may have."""
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
@@ -193,7 +189,6 @@ class Application:
         try:
             return await self._check(path, here)
         except Exception as error:
-            # Only the log names the error.
             return _text(told(error).known.status, "it could not be found out")
 
     async def _check(self, path: str, here: bool) -> Response:
@@ -207,8 +202,6 @@ class Application:
         return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
 
     async def _ledger_lines(self) -> list[str]:
-        """Return the metrics of the ledger. Readers within SCRAPE_SECONDS get the same lines, which cost reads of the
-        tables."""
         async with self._scraping:
             scraped_at, lines = self._scraped
             if not lines or time.monotonic() >= scraped_at + SCRAPE_SECONDS:
@@ -230,10 +223,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path; None if no reason is found.
-
-        Raises LedgerError if the tables cannot be read.
-        """
+        """Return why the ledger takes no commits now, without a path; None if no reason is found."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -243,7 +233,6 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why the clocks or the storage prevent commits now; None if neither does. Raises TableAltered."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -278,7 +267,6 @@ class Application:
         yield from metrics.family("ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)])
 
     async def _tables(self) -> list[str]:
-        """Return the metrics of altered tables that no verb can use."""
         try:
             refusals = await self.pool.run(self._store.refusals)
         except TableAltered as error:
@@ -288,7 +276,6 @@ class Application:
         return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
-        # A ledger in memory has no rounds.
         rounds = getattr(self._store, "rounds", None)
         if rounds is None:
             return []
@@ -303,10 +290,6 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        """Return the metrics of load and of hanging workers.
-
-        A measurement lists all files of the tables, so its result is used again for some time (VITALS_SECONDS).
-        """
         # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
@@ -324,12 +307,10 @@ class Application:
         return measurement[2]
 
     async def _queues(self) -> list[str]:
-        """Return the metrics of the messages of the first 200 queues, by name."""
-
         def counted() -> tuple[dict[str, Any], set[str]]:
             found = {}
             for queue in self._endpoint.ledger.list_queues(max_results=200):
-                # Leave out a queue whose time disagrees with the clock.
+                # A queue whose time disagrees with the clock has no counts.
                 with contextlib.suppress(ClocksDisagree):
                     found[queue.name] = queue.counts()
             return found, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
@@ -352,7 +333,6 @@ class Application:
 
 
 def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
-    """Do a request on a thread of the pool. Return its response, or a Waiting for a long poll."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 

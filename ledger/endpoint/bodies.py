@@ -13,7 +13,7 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 #: A body of more bytes is large. Only requests that name a known key may have one, if signatures are verified.
 LARGE_BODY_BYTES = 65_536
-#: The endpoint reads and discards the rest of a body above its bound, up to this multiple of the bound.
+#: The rest of a body above its bound is read and discarded, up to this multiple of the bound.
 DISCARDED_MULTIPLE = 8
 
 
@@ -39,16 +39,14 @@ class LargeBodies:
         return True
 
     def give_back(self, taken: int) -> None:
-        """Give back the memory of a body."""
         self.taken -= taken
 
 
 class Body:
     """The body of a request, in `found`, up to `most` bytes.
 
-    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Up to
-    DISCARDED_MULTIPLE times `most` bytes are still read: after an early close of the connection, the client could lose
-    the answer.
+    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Its rest is
+    still read: after an early close of the connection, the client could lose the answer.
     """
 
     def __init__(self, most: int, large_bodies: LargeBodies, *, is_verified: bool) -> None:
@@ -74,7 +72,6 @@ class Body:
                 self.free()
 
     def free(self) -> None:
-        """Give back the body's memory of `large_bodies`."""
         self._large_bodies.give_back(self._taken)
         self._taken = 0
 
@@ -91,7 +88,6 @@ class Body:
 
 
 async def read_within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await the reading of a body. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:

@@ -14,18 +14,16 @@ from pathlib import Path
 #: How many lines wait to be written at most, and for how many seconds `close` waits for them.
 WAITING_LINES, CLOSE_SECONDS = 20_000, 5.0
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-#: The log has at most one line about the same matter in so many seconds.
 SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class Seldom:
-    """Tells whether a line may be logged again."""
+    """Tells whether a line may be logged again, at most once in SECONDS_BETWEEN_WARNINGS."""
 
     def __init__(self) -> None:
         self._last: float | None = None
 
     def is_due(self) -> bool:
-        """Tell whether SECONDS_BETWEEN_WARNINGS have passed since this method returned True."""
         now = time.monotonic()
         if self._last is not None and now - self._last < SECONDS_BETWEEN_WARNINGS:
             return False
@@ -40,10 +38,7 @@ class LineWriter:
         """Open the file with the path `target` to append to it, or use the descriptor `target`.
 
         If the file is renamed (logrotate) or removed, the next line makes a new file. When lines are lost, `report`
-        gets the reason, at most once in SECONDS_BETWEEN_WARNINGS and once more from `close`.
-
-        Raises:
-            OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
+        seldom gets the reason. Raises OSError if the file cannot be opened, or is a pipe that nobody reads.
         """
         self._file, self._report, self._seldom = _File(target), report, Seldom()
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
@@ -82,8 +77,7 @@ class LineWriter:
 class _File:
     """A descriptor, or a file that is opened anew when its path names another file. Only one thread uses a _File.
 
-    Descriptors are written without `sys.stdout` and `sys.stderr`: Python would wait at its end for a thread that holds
-    one of them.
+    Python would wait at its end for a thread that holds `sys.stdout` or `sys.stderr`, so their descriptors are written.
     """
 
     def __init__(self, target: str | int) -> None:
@@ -93,7 +87,6 @@ class _File:
         self._is_torn = False
 
     def write(self, line: str) -> None:
-        """Append a line. Raises OSError."""
         descriptor, rest = self._current(), f"{line}\n".encode()
         if self._is_torn:
             rest = b"\n" + rest
@@ -120,8 +113,6 @@ class _File:
 
 
 class _Handler(logging.Handler):
-    """Hands the lines of the process's log to a LineWriter."""
-
     def __init__(self, writer: LineWriter, before: logging.Handler) -> None:
         super().__init__(before.level)
         self.setFormatter(before.formatter)

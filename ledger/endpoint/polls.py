@@ -4,8 +4,8 @@ Each queue that has polls has a line. A look tries to receive for the first poll
 endpoint looks when it has changed the queue, and when the tables have new commits. It also looks about once a second
 (with more than 100 lines, less often), because a visibility timeout or a delay may be over.
 
-When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
-twice as many polls, up to MOST_AT_A_TIME.
+The first look after a wake is for one poll. While each look answers all its polls, the next look is for twice as many,
+up to MOST_AT_A_TIME.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """Return the answer of the first look that finds messages. Return {} if no look finds any until the wait ends.
+        """Return the answer of the first look that finds messages, or {} when the wait or the endpoint ends.
 
-        If the endpoint stops, the wait ends early. Raises what a look raises, but Throttled only if too many polls are
-        open. For a cancelled poll no further look begins.
+        Raises what a look raises, but Throttled only if too many polls are open. For a cancelled poll no further look
+        begins.
         """
         if self.open >= self._most:
             raise Throttled()
@@ -74,7 +74,7 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # Look at once: a change of the queue since the receive found nothing had no line to wake.
+            # Look at once: a change since the receive found nothing had no line to wake.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -88,7 +88,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Many polls may end at once. If a look at this line found nothing recently, leave out the last look.
+            # Many polls may end at once. Leave out the last look if a recent look at this line found nothing.
             was_empty = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if was_empty or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -105,14 +105,12 @@ class Polls:
             return {}
 
     def changed(self, queue_id: str) -> None:
-        """Wake the line of a queue that this endpoint has changed."""
         line = self._lines.get(queue_id)
         if line is not None:
             line.looked_at = 0.0
             line.changed.set()
 
     def stop(self) -> None:
-        """End the wait of all polls."""
         self._ending.set()
         for line in self._lines.values():
             line.changed.set()
@@ -124,7 +122,6 @@ class Polls:
         return task
 
     async def _serve(self, queue_id: str, line: _Line) -> None:
-        """Look for the polls of a line until it has none, or the endpoint stops."""
         while line.polls and not self._ending.is_set():
             wait = max(LONGEST_PAUSE_SECONDS, len(self._lines) / LOOKS_A_SECOND)
             with contextlib.suppress(asyncio.TimeoutError):
@@ -163,7 +160,6 @@ class Polls:
         return not unanswered
 
     async def _wake_after_commits(self) -> None:
-        """Wake lines when the tables have new commits."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):

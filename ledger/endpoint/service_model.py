@@ -1,6 +1,6 @@
 """botocore's model of SQS: each action's parameters, their types, and the required ones.
 
-The model calls a type a *shape*: the type of an action's parameters or result, of an error, or of a value in them.
+The model calls a type a *shape*.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ def _model() -> Any:
 
 @functools.cache
 def actions() -> tuple[str, ...]:
-    """Return the names of all actions."""
     return tuple(_model().operation_names)
 
 
 @functools.cache
 def errors() -> dict[str, Any]:
-    """Return the error shapes by their names."""
     return {shape.name: shape for shape in _model().error_shapes}
 
 
@@ -122,7 +120,6 @@ def _scalar(kind: str, value: object) -> object:
 
 
 def blob(text: str) -> bytes:
-    """Decode a text of base64. Raise a Refusal if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -34,7 +34,6 @@ class Server(uvicorn.Server):
         self.application, self._connections = application, connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections on the only one of `sockets`."""
         assert sockets and len(sockets) == 1, "the server has one socket"
         await super().startup(sockets=[])
         self._acceptor = Acceptor(sockets[0], self._connections, self._connection, self.config.ssl)
@@ -43,8 +42,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
 
-        After GRACE seconds, or if `force_exit` is set, the server does not wait any longer. The module's function
-        `serve` then still waits for the end of all calls in the pool.
+        The wait ends after GRACE seconds, or if `force_exit` is set.
         """
         self.application.stop()
         self._accepting.cancel()
@@ -78,10 +76,9 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without TCP_NODELAY, a response's second part
-    # waits until the client acknowledges the first part, on Linux some 40 ms.
+    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits until
+    # the client acknowledges the first part, on Linux some 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,7 +103,7 @@ def serve(
 ) -> None:
     """Serve an endpoint on a listening socket until the server is stopped, with TLS if there is a certificate.
 
-    Call `started` when the server begins to serve.
+    Call `started` when the server begins to serve. Return when all calls in the pool have ended.
     """
 
     bounds = bounds or Bounds()

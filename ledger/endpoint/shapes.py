@@ -20,8 +20,8 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
 
     Args:
         given: A SendMessage's parameters, or an entry of a batch.
-        trace: The request's header X-Amzn-Trace-Id. A message without an AWSTraceHeader gets this one. Source:
-            LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
+        trace: The request's header X-Amzn-Trace-Id, for a message without an AWSTraceHeader. Source: LocalStack's
+            test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
 
     Raises:
         InvalidParameterValue: A system attribute is not AWSTraceHeader, or AWSTraceHeader is empty or no String.
@@ -54,8 +54,7 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
     """Return SendMessage's answer for a sent message. `given` has SendMessage's parameters, or is an entry of a batch.
 
-    The answer has a digest of system attributes only if `given` has such attributes: a trace in the request's header
-    gets none.
+    Only system attributes in `given` get a digest: a trace in the request's header gets none.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(

@@ -1,9 +1,8 @@
 """The verification of Signature Version 4.
 
-The endpoint refuses a request with a wrong signature, an unknown key or a wrong session token, and a request for
-another region or service. If the signature is in a header, its date may be at most 15 minutes off, and replays are
-refused. Two equal requests of one second have the same signature. SDKs tell such requests, and the tries of one
-request, apart by the INVOCATION headers. Two kinds of requests are replays:
+If the signature is in a header, its date may be at most 15 minutes off, and replays are refused. Two equal requests of
+one second have the same signature. SDKs tell such requests, and the tries of one request, apart by the INVOCATION
+headers. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
 - a request with an earlier request's signature and other values of these headers. Exception: it may follow the first
@@ -14,9 +13,8 @@ other values, but only for the time TOGETHER.
 
 Only the process that got a request recognizes its replays, and only until that process ends.
 
-A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
-X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time the URL may be used any
-number of times.
+A presigned URL, with its signature in the query, may be used any number of times. It holds for X-Amz-Expires seconds
+from its date (without X-Amz-Expires, for 15 minutes).
 """
 
 from __future__ import annotations
@@ -58,11 +56,8 @@ class Signatures:
         self._signing_keys = _SigningKeys()
 
     def caller(self, request: Request) -> Caller:
-        """Return the caller who signed a request.
-
-        Raises:
-            Refusal: The signature is missing or wrong, its key is unknown, its session token, scope or date is wrong,
-                or the request is a replay.
+        """Return the caller who signed a request. Raise a Refusal for a request that is not signed rightly, or a
+        replay.
         """
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
@@ -89,7 +84,7 @@ class Signatures:
 
     @property
     def remembered(self) -> int:
-        """The number of requests that are remembered: while requests come, about those of the last 15 minutes."""
+        """The number of remembered requests: while requests come, about those of the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
@@ -120,10 +115,7 @@ class Signatures:
 
 
 class _SigningKeys:
-    """A cache of signing keys. Each is derived from a secret, a day and a region.
-
-    When SIZE keys are in the cache, the next one replaces them all. Threads may share a _SigningKeys.
-    """
+    """A cache of signing keys. Threads may share a _SigningKeys."""
 
     SIZE = 512
 
@@ -131,7 +123,6 @@ class _SigningKeys:
         self._derived: dict[tuple[str, str, str], bytes] = {}
 
     def find(self, secret: str, signed: Signed) -> bytes:
-        """Return the signing key of a secret for the scope of a signature."""
         name = secret, signed.day, signed.region
         key = self._derived.get(name)
         if key is None:
@@ -176,7 +167,6 @@ class _SeenSignatures:
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:
-                # A refused request would be refused later, too.
                 tries.add(attempt)
             return is_new
 
@@ -197,8 +187,7 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. A date may be behind by the lifetime of a signature in a query,
-    # or by 15 minutes for a signature in a header.
+    # Clocks differ, so a date may be 15 minutes ahead.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

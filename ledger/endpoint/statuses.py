@@ -1,11 +1,10 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-ERRORS says how errors look in an answer, by their `code`. For other errors see `told`. A JSON answer has the error's
-shape in `__type`, and the Query code in the header x-amzn-query-error. Clients such as botocore tell errors apart by
-this code. A Query answer has the code in its body.
+A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients
+such as botocore tell errors apart. A Query answer has the code in its body.
 
-Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore, of
-the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page "Common Errors".
+Source: of errors in botocore's model of SQS, an older model of botocore, of the Query protocol. Of the others,
+recordings and SQS's page "Common Errors".
 """
 
 from __future__ import annotations
@@ -43,19 +42,15 @@ class WireError(NamedTuple):
 
     @property
     def json_type(self) -> str:
-        """The value of `__type`."""
         return self.namespace + self.shape
 
 
 class ErrorAnswer(NamedTuple):
-    """An error in an answer: its names on the wire, and its sentence."""
-
     known: WireError
     message: str
 
     @property
     def query_message(self) -> str:
-        """The sentence in the Query protocol."""
         return self.known.query_message or self.message
 
 
@@ -77,7 +72,7 @@ _UNSUPPORTED, _INTERNAL = (
     WireError("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
 _UNAVAILABLE = WireError("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
-#: Errors on the wire, by the `code` of the errors that the library and the endpoint raise.
+#: By the `code` of the errors that the library and the endpoint raise.
 ERRORS: dict[str, WireError] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
@@ -92,8 +87,8 @@ ERRORS: dict[str, WireError] = {
     "UnsupportedOperation": _UNSUPPORTED,
     "OverLimit": _modeled("OverLimit", status=403),
     "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
-    # These errors have the status 400. The API reference of ChangeMessageVisibility has InvalidAddress,
-    # InvalidSecurity, ReceiptHandleIsInvalid and RequestThrottled.
+    # Source: the API reference of ChangeMessageVisibility, for InvalidAddress, InvalidSecurity, ReceiptHandleIsInvalid
+    # and RequestThrottled.
     **{
         shape: _modeled(shape)
         for shape in (
@@ -107,7 +102,7 @@ ERRORS: dict[str, WireError] = {
             "RequestThrottled",
         )
     },
-    # A ledger has no encryption keys, so the endpoint never answers with these errors.
+    # Never answered: a ledger has no encryption keys.
     "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
     "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
     "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
@@ -132,8 +127,8 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date, region
-#: and lifetime, but no key or signature.
+#: The log has the sentences of these errors, which may name the signed date, region and lifetime, but no key or
+#: signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -177,7 +172,6 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
 
 
 def _why(error: LedgerError) -> str:
-    """Return the log's reason for a refused request: the signature's error, the wrong parameter's name, or nothing."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
     # The part after the first dot may name a message's attribute.

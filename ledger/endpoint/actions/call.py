@@ -14,7 +14,6 @@ from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.arns import Account, not_ours, queue_of
 
-#: The access log cuts longer names.
 LONGEST_LOGGED_NAME = 100
 
 
@@ -37,11 +36,9 @@ class Call:
 
     @property
     def account(self) -> Account:
-        """The account that owns the queues."""
         return self.ledger.settings.account
 
     def get(self, name: str) -> Any:
-        """Return a parameter; None if it was not given."""
         return self.parameters.get(name)
 
     @cached_property
@@ -70,14 +67,10 @@ class Call:
 
     @property
     def known_name(self) -> str | None:
-        """The name of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
-        """Return the queue that QueueUrl names, see `named`.
-
-        Raises QueueDoesNotExist, and a Refusal (InvalidAddress, AccessDenied).
-        """
+        """Return the queue that QueueUrl names. Raises what `named` raises, and a Refusal (InvalidAddress)."""
         return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
@@ -96,9 +89,8 @@ class Call:
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue of an ARN, see `named`.
-
-        Raises ResourceNotFound, which names `parameter`, and a Refusal (AccessDenied).
+        """Return the queue of an ARN, see `named`. Raises ResourceNotFound, which names `parameter`, in place of
+        QueueDoesNotExist.
         """
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
@@ -113,7 +105,6 @@ class Call:
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:
-        """Return the URL of a queue."""
         return addresses.url_of(self.base, self.account.account_id, name)
 
 
