@@ -1,7 +1,7 @@
 """The access log: a line of JSON for each request that the application answers, or that its client abandons.
 
-GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request. A
-line has no body, attribute, header, query or key of the request, except for the names of its action, queue and caller.
+GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request.
+Of the request a line has the method, the path, and the names of action, queue and caller.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
-#: The outcome of a request whose client disconnected before the end of its body, or during a long poll.
+#: The client disconnected before the end of the body, or during a long poll.
 GONE = "ClientGone"
 
 
 class AccessLog:
-    """Writes lines to a file or to the standard output. Only the event loop's thread calls `write`."""
+    """Writes the access log. Only the event loop's thread calls `write`."""
 
     def __init__(self, path: str) -> None:
         """Open the file as a LineWriter does; `-` is the standard output."""
@@ -34,10 +34,7 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Let a thread write the line of a request that took `seconds`.
-
-        `exchange` and `response` are None if the client disconnected.
-        """
+        """Let a thread write the line. `exchange` and `response` are None if the client disconnected."""
         call = exchange.call if exchange else None
         line = {
             "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),

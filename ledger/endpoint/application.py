@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application, with bounds on requests, and metrics."""
+"""The endpoint as an ASGI application."""
 
 from __future__ import annotations
 
@@ -33,19 +33,17 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The most bytes of a body if the request must be signed and names no known key, and of a body that is verified and
-#: parsed in the event loop.
+#: The most bytes of a body that the event loop verifies and parses, and of a body that names no known key.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
-#: The delay of the answer RequestThrottled: clients that try again at once would take the processor's time.
+#: Clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
-#: How many seconds the ledger's metrics are used again.
 SCRAPE_SECONDS = 1.0
-#: How many seconds a measurement of the vital signs is used again.
+#: The metrics of disk and load list all files, so they are used again for so long.
 VITALS_SECONDS = 60.0
-#: The same on an object store, where each 1,000 listed files cost one paid request.
+#: There, each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: A request with one of these headers may be from another machine, forwarded by a proxy on this machine.
+#: A proxy on this machine sends one of these headers with the requests of other machines.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 #: Actions that wake no long polls of the queue.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
@@ -53,12 +51,10 @@ _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueue
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the endpoint: bytes and seconds of bodies, connections, calls and long polls, and free disk space."""
-
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: What all bodies above LARGE_BODY_BYTES may take together.
+    #: All bodies above LARGE_BODY_BYTES together.
     large_bodies_bytes: int = 256 << 20
     connections: int = MOST_CONNECTIONS
     threads: int = 36
@@ -87,9 +83,8 @@ class Application:
         interval = endpoint.ledger.settings.poll_interval
         self.polls = Polls(self.pool, self._store.change_token, interval, bounds.long_polls)
         self.metrics, self.stopping = Metrics(), False
-        #: The last measurement: its time in monotonic seconds, for how many seconds it is reused, its lines.
+        #: The time of the last measurement, for how many seconds it is reused, and its lines.
         self._measured: tuple[float, float, list[str]] | None = None
-        #: When the ledger's metrics were read last, in monotonic seconds, and their lines.
         self._scraped: tuple[float, list[str]] = (0.0, [])
         self._scraping = asyncio.Lock()
 
@@ -102,8 +97,8 @@ class Application:
         client = (scope.get("client") or ("",))[0]
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            # A browser on this machine can be made to send requests for a foreign page, whose host name has a loopback
-            # address (DNS rebinding).
+            # DNS rebinding: a foreign page's host name can have a loopback address, to which this machine's browser
+            # then sends.
             here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
             await _send(send, await self._answer_check(path, here))
             return
@@ -124,7 +119,6 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer the long polls that wait, and report "not ready" from now on. Other requests continue."""
         self.stopping = True
         self.polls.stop()
 
@@ -161,7 +155,7 @@ class Application:
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
-        # The body of a request without a known key takes memory until the refusal.
+        # Until the refusal, such a body takes memory.
         return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
@@ -169,12 +163,11 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # The polls of other queues that the action changed learn of the commit from the tables.
+            # The polls of other queues that the action changed learn of it from the tables.
             self.polls.changed(call.known_queue)
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
-        """Return the answer of a long poll. Raise Gone if its client disconnects first."""
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -223,7 +216,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path; None if no reason is found."""
+        """Return why the ledger takes no commits now, without a path, or None."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -247,7 +240,6 @@ class Application:
 
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()
-        # A ledger in memory has no transactions.
         transactions = getattr(self._store, "transactions", None)
         if transactions is not None:
             yield from metrics.transactions(transactions.tally)
@@ -290,7 +282,7 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        # A ledger in memory has no vital signs.
+        # A ledger in memory has none.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
             return []
@@ -310,7 +302,6 @@ class Application:
         def counted() -> tuple[dict[str, Any], set[str]]:
             found = {}
             for queue in self._endpoint.ledger.list_queues(max_results=200):
-                # A queue whose time disagrees with the clock has no counts.
                 with contextlib.suppress(ClocksDisagree):
                     found[queue.name] = queue.counts()
             return found, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
@@ -347,7 +338,7 @@ def _text(status: int, text: str) -> Response:
 
 
 def _last(response: Response) -> Response:
-    """Return the response with the header that closes the connection: the rest of the request may be unread."""
+    """Return the response with an end of the connection: the rest of the request may be unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 
 

@@ -30,10 +30,9 @@ from ledger.upkeep_daemon import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
-#: The first threshold of Python's garbage collection (see `_keep_garbage_collection_short`).
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: A stop waits at most this many seconds for a running round of upkeep, which ends before its next step.
+#: The running round of upkeep ends before its next step.
 UPKEEP_GRACE = 10.0
 
 
@@ -43,8 +42,7 @@ class Options:
 
     `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
     URLs (None: the address that each client used). `receipts` is the attribute Receipts of new queues. `access_log` is
-    the path of a file, or `-` for the standard output. `upkeep_every` is a time (90s, 5m, 1h), or `0` to leave upkeep
-    to other processes.
+    a path, or `-` for the standard output. `upkeep_every` is a time (90s, 5m, 1h), or `0` for no upkeep.
     """
 
     host: str = DEFAULT_HOST
@@ -75,13 +73,12 @@ def run(
         announce: If given, gets the URL when the endpoint serves, in place of `say`.
 
     Raises:
-        InvalidParameterValue: An option, an environment variable or a file is wrong, options do not fit together, or
-            there is no key.
-        LedgerError: The endpoint cannot listen at the address (the port is taken), or `open_ledger` raises the error.
+        InvalidParameterValue: An option, an environment variable or a file is wrong, or there is no key.
+        LedgerError: The endpoint cannot listen at the address, or `open_ledger` raises the error.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
-    # The rotation ends last: a SIGHUP must not end the process before the logs are written.
+    # A SIGHUP must not end the process before the logs are written.
     with KeyRotation(options.keys) as rotation, log_in_background():
         try:
             announce = announce or (lambda url: say(f"serving at {url}"))
@@ -146,9 +143,9 @@ def _serve(
 
 @contextlib.contextmanager
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
-    """Until the block ends, run rounds of upkeep that are due, in a thread.
+    """Run rounds of upkeep that are due, in a thread.
 
-    The first look comes at a random time, so that processes that started together look at different times.
+    The first look comes at a random time: processes that started together look at different times.
     """
     if every == NO_UPKEEP:
         yield
@@ -166,10 +163,9 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 
 
 def _keep_garbage_collection_short() -> None:
-    """Exclude the present objects from Python's garbage collection, and let the collection run less often.
+    """Exclude the present objects, which mostly live as long as the process, from the garbage collection.
 
-    Most of these objects live as long as the process. Measured by perf with 32 clients, collections took 3 % of the
-    processor time, and found nothing.
+    Measured by perf with 32 clients, collections took 3 % of the processor time, and found nothing.
     """
     gc.collect()
     gc.freeze()
@@ -209,7 +205,7 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures the endpoint serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check the keys before the ledger is opened. `_signatures` reads them again, with the ledger's owner.
+        # Check before the ledger is opened. `_signatures` reads the keys again, with the ledger's owner.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free port and prints it.")

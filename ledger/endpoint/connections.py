@@ -1,17 +1,16 @@
 """Connections: bounds on how many are open, on their heads, and on the time of each of their states.
 
-Each connection takes one of the process's files. If too many are open, the server closes a connection that waits for a
-request: the longest wait among connections without a verified request, or else among all. If none waits, the server
-closes the new one. So a client without a key cannot keep clients with a key out. A connection with a whole request
-stays open until its answer.
+Each connection takes one of the process's files. If too many are open, the server closes the one that has waited
+longest for a request: among connections without a verified request, or else among all. If none waits, the server closes
+the new one. So a client without a key cannot keep clients with a key out. A connection with a whole request stays open
+until its answer.
 
-Each wait of a connection has an end:
+Each wait has an end:
 
-- for the end of its TLS handshake: HEAD_SECONDS;
-- for the head of its first request, or for the rest of a head: HEAD_SECONDS;
+- for the TLS handshake, for the first head, or for the rest of a head: HEAD_SECONDS;
 - for the body of a request: the application's bound;
-- for its next request: the server's `timeout_keep_alive`;
-- for its client to read answers: UNREAD_SECONDS after the server has closed it, or can write no more.
+- for the next request: the server's `timeout_keep_alive`;
+- for the client to read answers: UNREAD_SECONDS after the server closed the connection, or can write no more.
 """
 
 from __future__ import annotations
@@ -32,24 +31,20 @@ log = logging.getLogger("ledger.endpoint")
 #: Without uvicorn's warnings: strangers cause one for each line that is no HTTP.
 _HTTP_LOG = logging.getLogger("ledger.endpoint.http")
 _HTTP_LOG.setLevel(logging.ERROR)
-#: The most bytes of a request's head, and the most seconds until a head is whole.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A request may have so many bytes of framing for each byte of its body: those of a chunk of a single byte.
+#: A chunk of a single byte has so many bytes of framing.
 FRAMING_BYTES_PER_BODY_BYTE = 5
 UNREAD_SECONDS = 30.0
 #: Each connection may take HEAD_BYTES for a head, and as many for a body without a known key.
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
-#: Open files that are left for the tables, the logs, and connections that the server is about to close.
+#: Files for the tables, the logs, and connections that are about to close.
 OTHER_FILES = 384
-#: The pause in seconds after the server could not accept a connection.
 ACCEPT_PAUSE = 0.1
 MOST_PIPELINED = 8
 
 
 def raise_limit_of_files() -> int:
-    """Raise the process's soft limit of open files towards its hard limit, as far as connections need. Return the
-    limit.
-    """
+    """Raise the soft limit of open files as far as connections need. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MOST_CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -59,17 +54,16 @@ def raise_limit_of_files() -> int:
 
 
 def most_connections(files: int) -> int:
-    """Return how many connections a process with at most `files` open files may have."""
     return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, files - OTHER_FILES))
 
 
 class Connections:
-    """The open connections of a server, at most `most`. Only the event loop's thread uses them."""
+    """At most `most` open connections. Only the event loop's thread uses them."""
 
     def __init__(self, most: int) -> None:
         self.most, self.dropped = most, 0
         self._open = set[BoundedProtocol]()
-        #: Connections that wait for a request, the longest wait first. The values are not used.
+        #: Connections that wait for a request, the longest wait first.
         self._unverified: dict[BoundedProtocol, None] = {}
         self._verified: dict[BoundedProtocol, None] = {}
         self._warn = Seldom()
@@ -113,8 +107,7 @@ class Connections:
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose head is too long or takes too long, or that send too much beside a body.
 
-    Chunk framing and trailers count as beside a body. The application bounds the body, and sets `is_verified` when it
-    has verified a request of the connection.
+    Chunk framing and trailers count as beside a body. The application bounds the body, and sets `is_verified`.
     """
 
     handshake: asyncio.Task[Any] | None = None
@@ -126,7 +119,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], connections: Connections) -> None:
         super().__init__(config, server_state, app_state)
         self._bound, self.logger = connections, _HTTP_LOG
-        #: The request that the application answers now.
         self._running: Any = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
@@ -144,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
-        # These refer to the connection. Garbage collections, which would free it with its head, are rare.
+        # These refer to the connection. Garbage collections, which would free it, are rare.
         self.pipeline.clear()
         self.scope = self.headers = self.cycle = self._running = None  # type: ignore[assignment]
 
@@ -215,9 +207,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def shutdown(self) -> None:
-        """Close the connection: at once if it is idle, else after the answer to its request.
+        """Close the connection after the answer to its request; at once if it is idle.
 
-        Abort an idle TLS connection: a clean close would wait for the client's close_notify.
+        A clean close of idle TLS would wait for the client's close_notify.
         """
         if not self._is_idle():
             super().shutdown()
@@ -255,27 +247,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close the connection when its client has read all, and has closed its TLS, or in UNREAD_SECONDS."""
+        """Close the connection when its client has read all, or in UNREAD_SECONDS."""
         self.transport.close()
         if self.scheme == "https" or self.transport.get_write_buffer_size():
             self._await_reading()
 
 
 class _TooManyRequests(Exception):
-    """A client sends more requests than MOST_PIPELINED without awaiting their answers."""
+    """A client sends more than MOST_PIPELINED requests ahead."""
 
 
 class Acceptor:
-    """Accepts connections on a listening socket, with TLS if there is a context. Must be used in the event loop.
+    """Accepts connections on a listening socket, with TLS if there is a context.
 
-    asyncio's own server does not tell of a connection until its TLS handshake is over. It also tries to accept all
-    connections that wait, when the process has no files for them.
+    asyncio's own server tells of a connection only after its TLS handshake. It also tries to accept all connections
+    that wait, when the process has no files for them.
     """
 
     def __init__(
         self, sock: socket.socket, connections: Connections, make: Callable[[], BoundedProtocol], tls: Any
     ) -> None:
-        """`tls` is an ssl.SSLContext or None."""
         self._sock, self._connections, self._make, self._tls = sock, connections, make, tls
         self._handshakes = set[asyncio.Task[Any]]()
         self._warn = Seldom()

@@ -26,8 +26,8 @@ from ledger.ledger import Ledger
 class Endpoint:
     """The ledger that is served, and how.
 
-    Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get if the request does
-    not give them. `public` is the beginning of queue URLs; None: the address in the request's header Host.
+    Without `signatures` every caller is the owner. `new_queues` are attributes of new queues, unless the request gives
+    them. `public` is the beginning of queue URLs; None: the address in the request's header Host.
     """
 
     ledger: Ledger
@@ -42,7 +42,6 @@ class Exchange:
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
         self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
-        # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
         # The id is no secret. uuid4 is slower, because it reads the system's randomness.
@@ -56,7 +55,7 @@ class Exchange:
         self.refused_for: str | None = None
 
     def begun(self) -> Call:
-        """Verify the request, read it, and return its call. Raise a LedgerError if the request is refused."""
+        """Verify and read the request, and return its call. Raise a LedgerError if the request is refused."""
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):
             raise Refusal("UnsupportedOperation", "Unsupported operation.")
@@ -79,7 +78,7 @@ class Exchange:
         return self.call
 
     def free(self) -> None:
-        """Free the request's body and the call's parameters, except for what `call.queue_asked` needs."""
+        """Free what only the handling needs. `call.queue_asked` still works."""
         self._request = replace(self._request, body=b"")
         for name in self._parameters.keys() - {"QueueUrl", "QueueName"}:
             del self._parameters[name]
@@ -88,8 +87,7 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make several commits. If one of them fails,
-        earlier ones may exist. A receive and a move task may also fence writes that are in doubt, by commits to their
-        output tables. Raises a LedgerError if the action is refused or fails.
+        earlier ones may exist. Raises a LedgerError if the action is refused or fails.
         """
         return ACTIONS[call.action](call)
 
@@ -108,9 +106,9 @@ class Exchange:
 
 
 def is_loopback_named(request: Request) -> bool:
-    """Tell whether the header Host names this machine by an address or name that no other machine can have.
+    """Tell whether the header Host is a name or address that only this machine has.
 
-    A request without Host counts as such: every browser sends a Host.
+    True without a Host, which every browser sends.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
@@ -126,11 +124,9 @@ def _require_no_page(request: Request, public: str | None) -> None:
     """Raise a Refusal for a request that a page in a browser makes, or may make.
 
     A browser on this machine sends requests for any page that it shows. Without signatures a page could purge a queue.
-
-    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address, any
-    other value a page. Older browsers may name no site, so a browser must send Sec-Fetch-Site. By DNS rebinding, a
-    foreign page's host name can have this machine's address. Then these headers do not show that the page is foreign,
-    so Host must be a name of this machine, or the host of `public`.
+    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address.
+    Older browsers may name no site, so they are refused. By DNS rebinding, a foreign page's host name can have this
+    machine's address, so Host must be a name of this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")
@@ -154,7 +150,7 @@ def _host_of(url: str) -> str:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Tell whether a request has a Referer that cannot be read, or that is not at the address in its header Host."""
+    """Tell whether the Referer cannot be read, or is not at the address in the header Host."""
     referer = request.headers.get("referer")
     if referer is None:
         return False

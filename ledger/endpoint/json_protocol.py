@@ -41,9 +41,9 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response to an action that succeeded.
+    """Return the response; its body is empty for an action without a result.
 
-    An action without a result has an empty body, as the API reference of ChangeMessageVisibility shows.
+    Source: the API reference of ChangeMessageVisibility.
     """
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
@@ -74,7 +74,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode JSON. One decoder serves all requests: with these hooks json.loads would make one for each call."""
+    """Decode by the one decoder of all requests: with these hooks json.loads would make one for each call."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

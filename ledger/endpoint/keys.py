@@ -30,7 +30,6 @@ else:
 
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
-#: The account in a user's ARN, and the place that an error about TOML names.
 _USER_ACCOUNT, _PLACE = (
     re.compile(r"arn:[^:]*:(?:iam|sts)::([0-9]{12}):"),
     re.compile(r"at (line \d+, column \d+|end of document)"),
@@ -60,7 +59,7 @@ class Keys:
 def read(path: str, owner: str) -> Keys:
     """Return the keys in a file. Keys without an account belong to the `owner`.
 
-    Raises InvalidParameterValue for a file that cannot be read, or has wrong content. The error shows no secret.
+    Raises InvalidParameterValue, which shows no secret, for a wrong file.
     """
     try:
         # A pipe would give the keys once only, or let the process wait for a writer.
@@ -84,7 +83,7 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the key in the environment, a key of the `owner`; None if the environment has no key."""
+    """Return the key in the environment, a key of the `owner`, or None."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -132,13 +131,12 @@ log = logging.getLogger("ledger.endpoint")
 class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block.
 
-    Enter the block before the process serves: otherwise an early SIGHUP would end the process. Outside the main thread
-    the block does nothing. Without a file of keys SIGHUP changes nothing, but it ends a process whose standard input is
-    a terminal: the terminal has gone.
+    Enter the block before the process serves: an earlier SIGHUP would end the process. Outside the main thread the
+    block does nothing. Without a file of keys SIGHUP changes nothing, but it ends a process whose standard input is a
+    terminal: the terminal has gone.
     """
 
     def __init__(self, path: str | None) -> None:
-        """`path` is the file of keys; None if there is none."""
         self._path = path
         self._before: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,10 +156,10 @@ class KeyRotation:
             signal.signal(signal.SIGHUP, self._before)
 
     def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
-        """Pass the result of `read` to `replace` at each SIGHUP from now on, and at once if a SIGHUP came before.
+        """Pass the result of `read` to `replace` at each SIGHUP, and at once if a SIGHUP came before.
 
         Must be called in the event loop. A thread reads and replaces the keys. If `read` raises a LedgerError, the keys
-        stay as they were. `say` is called with a line for new keys.
+        stay.
         """
 
         def apply() -> None:
@@ -175,7 +173,7 @@ class KeyRotation:
             say(f"the keys were read anew: there are {len(keys.known)}")
 
         def begin() -> None:
-            # The file or the standard output may be slow, and the event loop must not wait for them.
+            # The event loop must not wait for a slow file or a slow standard output.
             threading.Thread(target=apply, name="ledger-keys", daemon=True).start()
 
         self._loop, self._apply = asyncio.get_running_loop(), begin

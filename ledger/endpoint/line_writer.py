@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: How many lines wait to be written at most, and for how many seconds `close` waits for them.
+#: How many lines wait at most, and for how many seconds `close` waits for them.
 WAITING_LINES, CLOSE_SECONDS = 20_000, 5.0
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class Seldom:
-    """Tells whether a line may be logged again, at most once in SECONDS_BETWEEN_WARNINGS."""
+    """Tells whether a line may be logged again."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -46,14 +46,14 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Write a line soon. A line that finds too many before it, or that cannot be written, is lost."""
+        """Write a line soon. The line is lost if too many wait, or if it cannot be written."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
             self._lose(f"{WAITING_LINES} lines wait for a reader that does not read, or for a slow disk")
 
     def close(self) -> None:
-        """Write the lines that wait, and close the file. Lines that are not written in CLOSE_SECONDS are lost."""
+        """Write the lines that wait, for at most CLOSE_SECONDS, and close the file."""
         until = time.monotonic() + CLOSE_SECONDS
         with contextlib.suppress(queue.Full):
             self._lines.put(None, timeout=CLOSE_SECONDS)
@@ -75,7 +75,7 @@ class LineWriter:
 
 
 class _File:
-    """A descriptor, or a file that is opened anew when its path names another file. Only one thread uses a _File.
+    """A descriptor, or a file that is opened anew when its path names another file.
 
     Python would wait at its end for a thread that holds `sys.stdout` or `sys.stderr`, so their descriptors are written.
     """
@@ -96,7 +96,6 @@ class _File:
             self._is_torn = bool(rest)
 
     def close(self) -> None:
-        """Close the file. What a full disk does not take is lost."""
         if self._path is not None and self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -135,7 +134,6 @@ def log_in_background() -> Iterator[None]:
     if not replaced:
         yield
         return
-    # Nobody can be told about lines of the log that are lost.
     writer = LineWriter(STANDARD_ERROR, lambda reason: None)
     now = [_Handler(writer, one) for one in replaced]
     for one in before:

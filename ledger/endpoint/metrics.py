@@ -50,7 +50,7 @@ class Metrics:
 
 
 def transactions(tally: Any) -> Iterator[str]:
-    """Yield the metrics of the commits of a ledger on tables, from its `Tally` (`store.delta.commit.retrying`)."""
+    """Yield the metrics of commits, from a `Tally` (`store.delta.commit.retrying`)."""
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
@@ -76,14 +76,14 @@ def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
 
 
 def dead_letters(counts: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
-    """Yield the metric of the messages in dead-letter queues: those of `counts`, by name, that are in `targets`."""
+    """Yield the metric of the queues of `counts` that are in `targets`."""
     text = "Messages in a queue that another queue's RedrivePolicy names, and that nobody has acknowledged."
     kept = (({"queue": name}, one.stored + one.in_flight) for name, one in counts.items() if name in targets)
     yield from family("ledger_dead_letters", "gauge", text, kept)
 
 
 def vitals(measured: Any) -> Iterator[str]:
-    """Yield the metrics of load and of hanging workers, from `store.delta.verbs.vitals.Vitals`."""
+    """Yield the metrics of load and of hanging workers, from a `Vitals` (`store.delta.verbs.vitals`)."""
     disk, recent = measured.disk, measured.recent
     gauges: list[tuple[str, str, float | None]] = [
         ("ledger_disk_bytes", "What the tables take, with their logs and their past.", disk.bytes),
@@ -104,7 +104,7 @@ def vitals(measured: Any) -> Iterator[str]:
             yield from family(name, "gauge", text, [({}, value)])
     merges = (({"path": path}, count) for path, count in recent.merges.items())
     yield from family("ledger_recent_merges", "gauge", "The newest MERGEs into visibility, by path.", merges)
-    # Without a claim or a message there is no sample: an age of 0 would be wrong.
+    # An age of 0 would be wrong without a claim or a message, so there is no sample.
     claim, message = measured.oldest_claim, measured.oldest_message
     held = [] if claim is None else [({"queue": claim.queue}, claim.age)]
     yield from family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
@@ -119,7 +119,7 @@ def _per_minute(recent: Any) -> float:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Yield the metrics of how commits put rows into tables, from counts by `delta_log.paths.CommitKind`."""
+    """Yield the metrics of how commits put rows into tables, by `CommitKind` (`delta_log.paths`)."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)

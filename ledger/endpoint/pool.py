@@ -1,9 +1,8 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
-Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth, so a queue
-with many calls leaves threads to the others. (With fewer than 16 threads, all but one. A single thread serves every
-queue.) If too many calls wait or run, the queue with the most calls, among those with waiting calls, loses its newest
-waiting call.
+Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth (at least
+one), so a queue with many calls leaves threads to the others. If too many calls wait or run, the queue with the most
+calls, among those with waiting calls, loses its newest waiting call.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
@@ -23,15 +22,12 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of calls that have a thread (`begun`).
-
-    Together they are at most `threads` + `backlog`.
-    """
+    """The calls that wait for one of `threads` threads, and the number of calls that have one (`begun`)."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: By queue, its waiting calls. A line whose call gets a thread moves to the end. No line is empty.
+        #: By queue. A line whose call gets a thread moves to the end. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
@@ -46,12 +42,11 @@ class Lines(Generic[Call]):
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # If several queues have the most calls, the new call's queue loses one.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread. Return its queue and the call; None if no waiting call can have a thread."""
+        """Give a waiting call a thread. Return its queue and the call, or None."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -85,10 +80,7 @@ NO_QUEUE = ""
 
 
 class Pool:
-    """At most `threads` worker threads, started when they are needed, for the calls of one event loop.
-
-    Make the pool inside the event loop that awaits its calls.
-    """
+    """At most `threads` worker threads for the calls of one event loop. Made inside this loop."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
@@ -99,7 +91,6 @@ class Pool:
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
-        #: Whether the event loop will look at the calls that ended.
         self._is_woken = False
 
     @property
@@ -111,10 +102,10 @@ class Pool:
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Run a call in a thread. Return what the call returns, or raise what it raises.
+        """Run a call about a queue in a thread. Return what the call returns, or raise what it raises.
 
-        Raises Throttled if the pool refuses the call, at once or while it waits. A call that is not refused runs to its
-        end, even if nobody awaits it any more. `queue` is the name of the queue that the call is about.
+        Raises Throttled if the pool refuses the call, at once or while it waits. Any other call runs to its end, even
+        if nobody awaits it any more.
         """
         future: asyncio.Future[Result] = self._loop.create_future()
         with self._lock:
@@ -128,8 +119,8 @@ class Pool:
         try:
             return await future
         finally:
-            # A refused call's error refers to this frame, and the future to the error. Break the cycle, which would
-            # keep the request in memory.
+            # A refused call's error refers to this frame, and the future to the error: the cycle would keep the
+            # request.
             del call, future, refused
 
     def close(self) -> None:

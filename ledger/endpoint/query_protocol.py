@@ -47,9 +47,9 @@ IN_RESPONSES = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: The names of the key and the value of a map, for tags and for all other maps.
+#: Of the key and the value, for tags and for all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded: an error response has an empty element Detail, except for the errors of _FORM_OF_A_BATCH in these actions.
+#: Recorded: error responses have an empty element Detail, but not these errors in these actions.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -57,10 +57,10 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: Actions that concern no existing queue. SQS refuses them in a request to a queue's own URL. Source: tests of
-#: LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
+#: SQS refuses these actions in a request to a queue's own URL. Source: tests of LocalStack that were validated against
+#: AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
-#: The most parameters in the query of the URL, and the most in the body.
+#: In the query of the URL, and again in the body.
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -69,8 +69,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read(request: Request) -> Command:
     """Return the command whose parameters are in a request's body and in its URL's query.
 
-    Raises InvalidParameterValue if a value must be an integer and is not one of at most 18 digits. Raises a Refusal for
-    any other mistake.
+    Raises InvalidParameterValue for a wrong integer, and a Refusal for any other mistake.
     """
     try:
         text = request.body.decode()
@@ -217,7 +216,7 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
     """Return the members of a list or a map with their numbers, sorted by number. Numbers may have gaps.
 
     `parts` has the names of one member's fields (none for a text). A value without a number is the only member, as in
-    the API's own samples. An empty text in place of the list or map means no member.
+    the API's own samples. An empty text means no member.
     """
     if given == "":
         return []
@@ -262,8 +261,5 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Escape a text for XML, and drop the characters that XML forbids.
-
-    An XML parser would make a line feed of a carriage return, unless it is escaped, too.
-    """
+    """Escape a text for XML, with carriage returns, which a parser would change. Drop characters that XML forbids."""
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

@@ -1,7 +1,4 @@
-"""botocore's model of SQS: each action's parameters, their types, and the required ones.
-
-The model calls a type a *shape*.
-"""
+"""botocore's model of SQS: each action's parameters, their types (*shapes*), and the required ones."""
 
 from __future__ import annotations
 
@@ -48,7 +45,6 @@ def input_shape(action: str | None) -> Any:
 
 @functools.cache
 def output_shape(action: str) -> Any | None:
-    """Return the shape of an action's result; None if the action has no result."""
     return _model().operation_model(action).output_shape
 
 
@@ -71,8 +67,8 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
-    The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). Questions to the model are slow, so the function is kept.
+    The function decodes blobs, drops members of structures that are null or unknown, and refuses a value of a wrong
+    type. It is kept, because questions to the model are slow.
     """
     return _reader_of(input_shape(action))
 

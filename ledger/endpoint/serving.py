@@ -40,7 +40,7 @@ class Server(uvicorn.Server):
         self._accepting = asyncio.ensure_future(self._acceptor.run())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
+        """End the long polls, take no new connections, and wait for the answers to accepted requests.
 
         The wait ends after GRACE seconds, or if `force_exit` is set.
         """
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture signals as uvicorn does, but do not raise them again at the end: a requested stop is a success."""
+        """Capture signals, and do not raise them again as uvicorn does: a requested stop is a success."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # At a Ctrl-C after a first signal, the server stops waiting for answers.
+        # A Ctrl-C after a first signal ends the wait for answers.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
@@ -101,9 +101,9 @@ def serve(
     access_log: AccessLog | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve an endpoint on a listening socket until the server is stopped, with TLS if there is a certificate.
+    """Serve an endpoint on a listening socket, with TLS if there is a certificate, until the server is stopped.
 
-    Call `started` when the server begins to serve. Return when all calls in the pool have ended.
+    Call `started` when the server begins to serve.
     """
 
     bounds = bounds or Bounds()

@@ -41,8 +41,8 @@ class Signed:
     """The parts of a request's signature.
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
-    the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
-    token. `date` is the text of X-Amz-Date, or empty if the request has none, or has it in an unsigned header.
+    the seconds for which a signature in a query holds; None for one in a header. `date` is the text of X-Amz-Date;
+    empty if that is missing or in an unsigned header.
     """
 
     access_key: str
@@ -83,7 +83,7 @@ def read(request: Request, default_lifetime: int) -> Signed:
 
 
 def claimed_key(request: Request) -> str | None:
-    """Return the id of the key that a request claims to be signed with, or None. Nothing is verified."""
+    """Return the id of the key that a request claims to be signed with, or None."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
 

@@ -3,8 +3,8 @@
 A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients
 such as botocore tell errors apart. A Query answer has the code in its body.
 
-Source: of errors in botocore's model of SQS, an older model of botocore, of the Query protocol. Of the others,
-recordings and SQS's page "Common Errors".
+Source: botocore's older model of SQS, of the Query protocol. For errors that the model lacks, recordings and SQS's page
+"Common Errors".
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _MODELED, _COMMON, _PREFIX = "com.amazonaws.sqs#", "com.amazon.coral.service#", 
 
 
 class WireError(NamedTuple):
-    """An error on the wire: its shape in JSON, its code in Query, the status, and whose fault it is."""
-
     shape: str
     query_code: str
     status: int = 400
@@ -72,7 +70,7 @@ _UNSUPPORTED, _INTERNAL = (
     WireError("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
 _UNAVAILABLE = WireError("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
-#: By the `code` of the errors that the library and the endpoint raise.
+#: By the `code` of the errors.
 ERRORS: dict[str, WireError] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
@@ -110,7 +108,6 @@ ERRORS: dict[str, WireError] = {
     "KmsNotFound": _modeled("KmsNotFound", "KMS.NotFoundException"),
     "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
     "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
-    # Errors that all services of AWS have.
     "InvalidParameterValue": WireError("InvalidParameterValueException", "InvalidParameterValue"),
     "MissingParameter": WireError("MissingRequiredParameterException", "MissingParameter"),
     "SerializationException": WireError("SerializationException", "MalformedInput"),
@@ -127,8 +124,7 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: The log has the sentences of these errors, which may name the signed date, region and lifetime, but no key or
-#: signature.
+#: The log has the sentences of these errors, which name no key and no signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -145,8 +141,7 @@ UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again
 def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
-    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code). The log has
-    other refusals at level info, without message contents or keys.
+    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code).
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
@@ -180,6 +175,6 @@ def _why(error: LedgerError) -> str:
 
 
 def query_code(code: str) -> str:
-    """Return the code on the wire of a batch's failed entry, the same in both protocols."""
+    """Return the code of a batch's failed entry, the same in both protocols."""
     on_wire = ERRORS.get(code)
     return _INTERNAL.query_code if on_wire is None else on_wire.query_code

@@ -1,4 +1,4 @@
-"""Requests, responses and commands as values, without a server."""
+"""Requests, responses and commands, without a server."""
 
 from __future__ import annotations
 

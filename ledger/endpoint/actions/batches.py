@@ -44,7 +44,7 @@ def delete(call: Call) -> Result:
 
 
 def change_visibility(call: Call) -> Result:
-    """An entry without a VisibilityTimeout gets the queue's."""
+    """Set visibility timeouts. An entry without one gets the queue's."""
     queue, entries = call.queue(), _entries(call)
     default = int(queue.access.made.attributes["VisibilityTimeout"])
     timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]

@@ -1,7 +1,4 @@
-"""Actions on messages, without the batches: send, receive, delete, change visibility, purge.
-
-For Q4 see the rules of docs/reference/rules.md.
-"""
+"""Actions on single messages. For Q4 see the rules of docs/reference/rules.md."""
 
 from __future__ import annotations
 

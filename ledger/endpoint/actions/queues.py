@@ -16,10 +16,7 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """Make a queue with SQS's limits (Q4), one lane and the option `--receipts`, unless the request gives other values.
-
-    An existing queue stays as it is.
-    """
+    """Make a queue, by default with SQS's limits (Q4), one lane and the option `--receipts`."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
@@ -48,7 +45,7 @@ def delete(call: Call) -> Result:
 
 
 def url(call: Call) -> Result:
-    """Raises QueueDoesNotExist, also if QueueOwnerAWSAccountId is another account."""
+    """Return a queue's URL. Raise QueueDoesNotExist also for another QueueOwnerAWSAccountId."""
     name, owner = call.parameters["QueueName"], call.get("QueueOwnerAWSAccountId")
     if owner is not None and owner != call.account.account_id:
         raise QueueDoesNotExist(name)
@@ -56,10 +53,6 @@ def url(call: Call) -> Result:
 
 
 def listed(call: Call) -> Result:
-    """Return a page of up to MaxResults URLs, and a NextToken if more follow.
-
-    Without MaxResults the answer has up to 1,000 URLs, and no NextToken.
-    """
     call.require_owner()
     most, after = _page(call)
     queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
@@ -73,10 +66,7 @@ def dead_letter_sources(call: Call) -> Result:
 
 
 def _page(call: Call) -> tuple[int, str]:
-    """Return the size of the page, and the name after which the page begins.
-
-    As SQS does, raise a Refusal (UnsupportedOperation) for a token without MaxResults.
-    """
+    """Return the size of the page, and the name after which the page begins."""
     max_results, token = call.get("MaxResults"), call.get("NextToken")
     if token and max_results is None:
         sentence = "MaxResults is a mandatory parameter when you provide a value for NextToken."
@@ -86,7 +76,6 @@ def _page(call: Call) -> tuple[int, str]:
 
 
 def _name_in(token: str) -> str:
-    """Return the name in a NextToken. Raise InvalidParameterValue for a text that `_token` does not make."""
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

@@ -51,7 +51,7 @@ def tags(call: Call) -> Result:
 
 
 def tag(call: Call) -> Result:
-    """An empty map of tags counts as a missing parameter, as in the Query protocol."""
+    """Add tags. An empty map of tags counts as a missing parameter, as in the Query protocol."""
     if not call.parameters["Tags"]:
         raise MissingParameter("Tags")
     call.queue().tag(call.parameters["Tags"])
