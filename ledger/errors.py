@@ -356,6 +356,7 @@ class TableAltered(StorageFailed):
         super().__init__(place, f"{what}. {fix}", verb, unknown=unknown)
 
     def of_verb(self, verb: str, *, unknown: bool) -> TableAltered:
+        """Return the same error for the verb that met it."""
         return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown).advised(self.advice)
 
     def _what_failed(self) -> str:

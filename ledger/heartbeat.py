@@ -19,7 +19,7 @@ log = logging.getLogger("ledger.heartbeat")
 
 
 class Beat(NamedTuple):
-    """The result of one extension: how many messages others have, and whether the claim is at its ceiling."""
+    """The result of one extension: how many messages are lost, and whether the claim is at its ceiling."""
 
     lost: int
     at_ceiling: bool

@@ -98,19 +98,19 @@ class Ledger:
         """Open the ledger at `root`, and make its tables if there are none.
 
         **Clocks.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays, retention, deduplication
-        and the times in `receipts` follow this instant. If `clock` is behind the queue's last commit, but by at most
-        the setting maximum_clock_skew, deadlines follow the instant of that commit. Two other clocks only check
-        `clock`. If one of them disagrees with `clock`, the opening or the verb raises ClocksDisagree:
+        and the times in `receipts` follow this instant. If `clock` is behind the queue's last commit by at most the
+        setting maximum_clock_skew, deadlines follow the instant of that commit. Two other clocks only check `clock`. If
+        one of them disagrees, the opening or the verb raises ClocksDisagree:
 
-        - `storage_clock` returns the storage's time (milliseconds). It may differ from `clock` by half of the setting
+        - `storage_clock` returns the storage's time (milliseconds). It may differ from `clock` by half of
           maximum_clock_skew, or by 1 second if that is more. The ledger compares them at opening, and before verbs
-          commit, at most every 10 minutes. By default the ledger writes a small file and takes the file's time, on
-          local paths and where delta-rs commits to an object store. If you give only a `clock`, or open with
-          `read_only`, the ledger writes no such file.
+          commit, at most every 10 minutes. By default it takes the time of a small file that it writes, on local paths
+          and where delta-rs commits to an object store. If you give only a `clock`, or open with `read_only`, it writes
+          no such file.
         - `passing` returns seconds that grow steadily, even when somebody sets the clock. The default is the clock's
-          method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by more
-          than maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step.
-          Without these clocks, a commit of another owner can confirm a step forward.
+          method `passing`, or else this machine's uptime. Every verb refuses a step of the clock by more than
+          maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step. Without
+          these clocks, a commit of another owner can confirm a step forward.
 
         This machine's clock and the times of files decide how long upkeep keeps commits and removed files.
 
@@ -125,7 +125,7 @@ class Ledger:
                 that is mistyped.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, and makes or upgrades nothing. A call that writes raises LedgerIsReadOnly.
-            merge: Overrides the setting `merge`: auto, or statement (see `Queue.explain`).
+            merge: Overrides the setting `merge`: auto or statement.
             owner: The name of this process in the view `receipts` (default: user, machine and process).
             sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. By
                 default the SenderId is the account of the queues' ARNs.
@@ -369,9 +369,9 @@ class Ledger:
         `is_inherited` is False, and every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
-        doctor` names files that have other permissions. Another call of `share` mends them. If a folder above the root
-        is closed to these users, the result's `to_open` has the commands that open it.
+        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. Another
+        call of `share` mends files that `ledger doctor` names. If a folder above the root is closed to these users, the
+        result's `to_open` has the commands that open it.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -393,7 +393,7 @@ class Ledger:
 
         A round drops something for its age only if the storage's own clock confirms the ledger's clock. Without such a
         clock, an earlier round or the opening must have read the ledger's clock, at least the setting mark_seconds
-        before. `report` gets a line of text for each step. By default the lines are logged at level debug.
+        before. `report` gets a line of text for each step.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -439,8 +439,8 @@ class Ledger:
 
         First the call fills `receipts`. `dest` must be an empty folder or not exist. `dest` and the ledger must be on
         local paths. The copy has the messages, their states and the receipts, and no past versions. Messages in flight
-        are in flight after a restore, too, until their deadlines. The copy is as private as the ledger: its group and
-        others may read no more of it. `report` gets a line of text for each step.
+        stay in flight after a restore, until their deadlines. The copy is as private as the ledger. `report` gets a
+        line of text for each step.
 
         Returns:
             A BackupReport: versions, files, bytes, and the time.
@@ -468,10 +468,10 @@ class Ledger:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
-        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None if nothing
-        was moved. Processes that have the replaced ledger open continue with the restored ledger. The restored ledger
-        appears at `root` only when everything is copied. It keeps the group, the modes and the ACLs of a folder at
-        `root`, and the owner if the superuser restores. `report` says if the group is not kept.
+        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None. Processes
+        that have the replaced ledger open continue with the restored ledger, which appears only when everything is
+        copied. It keeps the group, the modes and the ACLs of a folder at `root`, and the owner if the superuser
+        restores. `report` says if the group is not kept.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

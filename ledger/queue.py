@@ -126,19 +126,18 @@ class Queue(Settling):
         number and MD5s.
 
         LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are sent.
-        The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If some
-        were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and nothing
-        is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO queue
-        lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
+        The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. With
+        `all_or_nothing=True`, for a table, and for a string or entry without a list, the first error is raised, and
+        nothing is sent. If an entry for a FIFO queue lacks its group, or a needed deduplication id, the whole list is
+        refused, as in SQS.
 
         **Retries.** `attempt_id` makes a retry safe: a send that was committed under this id is not sent again, and the
         retry returns its ids. Another send under the same id (other messages, or another queue of the ledger) is an
         error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by its deduplication id.
 
         Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the
-        evaluations differ (in number, bodies, groups or attributes, but not delays), the call is refused and nothing is
-        sent. If Spark commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until
-        they are sent.
+        evaluations differ (in number, bodies, groups or attributes, but not delays), nothing is sent. If Spark commits
+        (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
 
         Raises:
             InvalidParameterValue: A value is not allowed, a column is missing, or Spark cannot compute the rows. Or the
@@ -173,10 +172,9 @@ class Queue(Settling):
         The group that has been receivable for longest comes first.
 
         A visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
-        message in doubt (its `claim.write` was begun and not finished) the receive asks the output table. If the
-        message's rows are in the table, the message is deleted. If not, a fence is committed to the table, and the
-        message can be received.
+        queue, if that queue can take it. For a message in doubt (its `claim.write` was begun and not finished) the
+        receive asks the output table. If the message's rows are in the table, the message is deleted. If not, a fence
+        is committed to the table, and the message can be received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -189,8 +187,7 @@ class Queue(Settling):
         Raises:
             OverLimit: A standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO queue,
                 and after a wait, the claim is empty instead.)
-            OutputUnreadable: Only messages in doubt are left to receive, and their output table, which the error names,
-                cannot be asked.
+            OutputUnreadable: Only messages in doubt are left to receive, and their output table cannot be asked.
             QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
         """
         return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
@@ -201,12 +198,10 @@ class Queue(Settling):
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
         The result has a Claim for each request, in their order, each with its own receipt. Claims that are not empty
         have the same `version`. Each message goes to one claim only, even with a timeout of 0. On FIFO queues each
-        group goes to one new claim only, even if that claim leaves messages of the group. The call is safe to retry if
-        every request has an attempt id.
+        group goes to one new claim only. The call is safe to retry if every request has an attempt id.
 
-        If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
-        is OverLimit if a standard queue's quota is used up, also by claims of this call. It is InvalidParameterValue if
-        the attempt holds more messages than the request asks for, and OutputUnreadable as in `receive`.
+        If one request fails, its claim is empty and has the `error`: OverLimit, OutputUnreadable or
+        InvalidParameterValue, as in `receive`. The other requests are still served.
 
         Raises:
             InvalidParameterValue: A request is wrong, or two requests have the same attempt id. Nothing was received.
@@ -247,13 +242,13 @@ class Queue(Settling):
 
         A row to write that names no message of the claim is an error.
 
-        **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
-        RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
-        its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
-        after that many receives, unless the policy made it a dead letter before. With `failures`, each failed message
-        gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
-        is park, release or dead_letter (released, and received as often as the RedrivePolicy allows). With `stamped`,
-        rows of both tables also have receipt_id, claim_version, worker and written_at.
+        **Failed messages** that `function` reports are released in the commit that acknowledges the others. By the
+        queue's RedrivePolicy they become dead letters. Without a policy a message that fails at its third receive, or
+        later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked after that many
+        receives, unless the policy made it a dead letter before. With `failures`, each failed message gets a row in
+        that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict is park,
+        release or dead_letter (released, and received as often as the RedrivePolicy allows). With `stamped`, rows of
+        both tables also have receipt_id, claim_version, worker and written_at.
 
         **Errors.** If `function` or Spark raises while the rows are computed, the claim is tried again in halves. Each
         part that succeeds is written and acknowledged by itself, so a function that aggregates then gets only parts of
@@ -263,17 +258,17 @@ class Queue(Settling):
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
-        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again. If
-        all messages of a claim fail alike, the claim is released uncounted and a LedgerError is raised. At least three
-        of these messages must have been received for the first time, unless the error is of the surroundings (a missing
-        module, no connection).
+        `function` raises for a message, the message failed, with the error as the reason. If all messages of a claim
+        fail alike, the claim is released uncounted and a LedgerError is raised. At least three of these messages must
+        have been received for the first time, unless the error is of the surroundings (a missing module, no
+        connection).
 
-        **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
-        locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
-        ends within the visibility timeout. "once" ends after one receive, "forever" never. At an error the current
-        claim is released. Its receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread
-        also releases the claim, and raises SystemExit, unless other code handles the signal. If others took a claim
-        over, the worker receives the next one.
+        **The end.** With `until` "empty" the loop ends when no message is visible, delayed or locked, and no lease or
+        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden one of their group
+        do not count.) "once" ends after one receive, "forever" never. At an error the current claim is released. Its
+        receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim,
+        and raises SystemExit, unless other code handles the signal. If others took a claim over, the worker receives
+        the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
         `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default notebooks and prompts
@@ -329,21 +324,19 @@ class Queue(Settling):
         claims.
 
         Args:
-            handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
-                function. The same number of tasks of one event loop call an `async def`. The handler returns the
-                message's row (a dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch`
-                it returns None, or a list with such an answer for each message, in order. An exception in that list
-                concerns only its message. Rows get the column message_id.
-            output: A Delta table, as in `Claim.write`. Without an output the handler must return no row, and messages
-                are deleted.
+            handler: Gets a Message, or with `batch` a list of at most so many. A plain function runs in `concurrency`
+                threads, an `async def` in as many tasks of one event loop. The handler returns the message's row (a
+                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list
+                with such an answer for each message, in order. An exception in that list concerns only its message.
+                Rows get the column message_id.
+            output: A Delta table, as in `Claim.write`. Without an output the handler must return no row.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. If
                 there are several, the handler must be a function at the top level of a module.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. While a process has as many unsettled messages as two
-                such claims, it receives no further claim.
-            max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
-                their messages are settled. While the handler raises for all messages, the process may read more, to
-                decide whether the handler is broken.
+                handled in `flush_seconds`, at most `flush_rows`. A process receives no further claim while it has as
+                many unsettled messages as two such claims.
+            max_bytes: How many bytes of unsettled bodies each process holds in memory, plus at most one body. While the
+                handler raises for all messages, the process may read more, to decide whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
                 ids, or none. Under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
@@ -357,10 +350,10 @@ class Queue(Settling):
             cost: A column of numbers in the rows. Its sum is reported.
             flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed, at
                 most about this cost is repeated, and the calls that were running.
-            group_limits: How many messages of a group the handlers of all processes together may get. Give one
-                GroupLimit for every group, or a dictionary with a GroupLimit for each group, and with the key None for
-                all other groups. A message over its group's limit waits, or is released uncounted and hidden until the
-                limit allows it, for at most 60 seconds. Messages without a group have no limit.
+            group_limits: How many messages of a group the handlers of all processes together may get: one GroupLimit
+                for every group, or a dictionary by group, with the key None for all others. A message over its group's
+                limit waits, or is released uncounted and hidden until the limit allows it, for at most 60 seconds.
+                Messages without a group have no limit.
             limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
                 the limits hold for the processes of this call.
             bar: Whether to show a progress bar. By default terminals and notebooks show one if `rich` is installed (the
@@ -374,13 +367,12 @@ class Queue(Settling):
 
         If a batch raises, the handler is called again with its halves, until each message that raises is alone. If all
         messages raise alike, the claims are released uncounted and the error is raised (rules:
-        `ledger.work.handler_evidence`). On a FIFO queue each group is handled in order, one message or batch at a time.
-        The group's messages after one that is not done are released uncounted.
+        `ledger.work.handler_evidence`). On a FIFO queue each group is handled in order. The group's messages after one
+        that is not done are released uncounted.
 
         The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first
-        signal no waiting message goes to the handler, and running calls are waited for. Finished work is written, and
-        all other messages are released uncounted. A second signal releases at once everything that is not written. At
-        the end SystemExit or KeyboardInterrupt is raised.
+        signal it waits for running calls, writes finished work, and releases all other messages uncounted. A second
+        signal releases at once everything that is not written. At the end SystemExit or KeyboardInterrupt is raised.
 
         Returns:
             The counts of what was done.
@@ -500,8 +492,7 @@ class Queue(Settling):
 
         Raises:
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
-                over the target's MaximumMessageSize. The parts before are copied, and the same call continues after
-                them.
+                over the target's MaximumMessageSize. The parts before are copied.
             OverLimit: The copy would pass the MaximumMessages or MaximumStoredBytes of the target. The parts before are
                 copied.
             QueueDoesNotExist: A queue is gone.
@@ -555,24 +546,22 @@ class Queue(Settling):
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
         retry. The view `in_flight` lists them by receipt, state and reason. With a `receipt_id` only messages that were
-        released under this receipt become visible (under None, none). A message that somebody receives during the call
-        stays with its receiver. Receive counts stay, so `work` and `consume` park a parked message again at its next
-        failure. `reason` is as in `Claim.release`. By default each message keeps its reason.
+        released under this receipt become visible (under None, none). Receive counts stay, so `work` and `consume` park
+        a parked message again at its next failure. `reason` is as in `Claim.release`. By default each message keeps its
+        reason.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many become visible.
+        """Make the deleted messages of a claim visible again. Return how many (0 under the receipt None).
 
         No earlier receipt works on a restored message. Only messages within their retention are restored, and only
-        while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if there is nothing to restore, or
-        if the receipt is None.
+        while their receipts are kept (the setting keep_deleted_receipts).
 
-        A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
-        passed, whether or not their rows are in the output table. If the rows are not in the table, the call first
-        commits a fence to it, so that a writer that is still running cannot write them. A table that is gone (missing,
-        or replaced by another table) cannot be fenced. If such a table comes back, a writer that is still running could
-        add its rows to those of the next receiver.
+        Messages that a `claim.write` left in doubt under the receipt are restored if their deadline has passed, whether
+        or not their rows are in the output table. If the rows are not in the table, the call first commits a fence to
+        it, so that a writer that is still running cannot write them. A table that is gone (missing, or replaced by
+        another table) cannot be fenced: if it comes back, that writer could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.

@@ -25,7 +25,6 @@ class SendOutcome(str):
     """The outcome of one entry of a send, as SQS's SendMessageBatchResult has it.
 
     The outcome is a text: the id of the message, or an empty text for a refused entry, which is false.
-    `all(queue.send(bodies))` says whether all were sent.
 
     `sequence_number` is for FIFO queues. A duplicate has the id and the sequence number of its original. `error` is the
     exception for which the entry was refused, or None.
@@ -91,7 +90,7 @@ class SendOutcome(str):
 
     @property
     def sender_fault(self) -> bool:
-        """SQS's SenderFault: True for a refused entry, which the sender has to correct."""
+        """SQS's SenderFault: True for a refused entry."""
         return self.error is not None
 
 
@@ -123,9 +122,9 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has, by state, and the age in seconds of the oldest one (None: no message).
 
-    `age_of_oldest` ignores deleted, expired and moved messages. If small sends were joined into one file, the age may
-    be a finished message's, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and `moved` (to
-    a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    `age_of_oldest` ignores deleted, expired and moved messages. But if small sends were joined into one file, it may be
+    the age of such a message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and `moved`
+    (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -176,11 +175,10 @@ class Consumed:
     """The result of `Queue.consume`. The numbers count messages, unless stated otherwise.
 
     `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: receives in which
-    the handler raised, or whose rows could not be written: a message that failed three times counts three times.
-    `retried`: receives that ended with RetryLater, or because RetryLater had closed the group. `limited`: receives that
-    a group's limit gave back for later. `rejected`: messages for which the handler raised Reject. `parked`: messages
-    hidden for `park` seconds. `lost`: messages lost to others. `rows`: rows written. `cost`: the sum of the rows'
-    column that the argument `cost` names.
+    the handler raised, or whose rows could not be written. `retried`: receives that ended with RetryLater, or because
+    RetryLater had closed the group. `limited`: receives that a group's limit gave back for later. `rejected`: messages
+    for which the handler raised Reject. `parked`: messages hidden for `park` seconds. `lost`: messages lost to others.
+    `rows`: rows written. `cost`: the sum of the rows' column that the argument `cost` names.
     """
 
     claims: int = 0

@@ -127,6 +127,7 @@ class Settings:
 
     @property
     def account(self) -> arns.Account:
+        """The account and the region in the queues' ARNs."""
         return arns.Account(self.account_id, self.region)
 
     @classmethod

@@ -1,7 +1,7 @@
 """The access log: a line of JSON for each request that the application answers, or that its client abandons.
 
-GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request.
-Of the request a line has the method, the path, and the names of action, queue and caller.
+GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request. A
+line has no body, header, query or key of the request, but the names of its action, queue and caller.
 """
 
 from __future__ import annotations

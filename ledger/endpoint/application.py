@@ -33,12 +33,12 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The most bytes of a body that the event loop verifies and parses, and of a body that names no known key.
+#: The most bytes of a body that the event loop verifies and parses, and of one whose request names no known key.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
 #: Clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
 SCRAPE_SECONDS = 1.0
-#: The metrics of disk and load list all files, so they are used again for so long.
+#: A measurement of the vital signs lists all files, so it is used again for so many seconds.
 VITALS_SECONDS = 60.0
 #: There, each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
@@ -338,7 +338,7 @@ def _text(status: int, text: str) -> Response:
 
 
 def _last(response: Response) -> Response:
-    """Return the response with an end of the connection: the rest of the request may be unread."""
+    """Let the response close the connection: the rest of the request may be unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 
 

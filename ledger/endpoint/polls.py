@@ -23,7 +23,7 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: How long a line without a known change waits for its next look, at least.
+#: A line without a known change has a look after so long (later, if there are many lines).
 LONGEST_PAUSE_SECONDS = 1.0
 #: New commits wake at most this many lines a second, and the passing of time as many.
 LOOKS_A_SECOND = 100
