@@ -1,7 +1,4 @@
-"""The settings of a ledger, each with its default.
-
-`conf/ledger.toml` has the same settings with comments.
-"""
+"""The settings of a ledger, each with its default. `conf/ledger.toml` explains them."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ else:
 
 ENGINES = ("auto", "spark", "delta-rs")
 MERGES = AUTO, STATEMENT = ("auto", "statement")
-#: The settings with a fixed set of words.
 WORDS = {"engine": ENGINES, "merge": MERGES}
 TABLE = "ledger"
 YEAR = 31_536_000
@@ -52,9 +48,9 @@ MOST = {
     "log_retention": YEAR,
     "deleted_file_retention": YEAR,
 }
-#: The smallest values. A reader of a version needs its commits and files for as long as it reads.
+#: A reader of a version needs its commits and files for as long as it reads.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
-#: The settings that may be 0, which turns their rule off.
+#: 0 turns the rules of these settings off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
 
@@ -62,49 +58,37 @@ MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 class Settings:
     """How a ledger works. Durations are in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
-    #: The engine that commits: auto, spark or delta-rs.
+    #: Which engine commits.
     engine: str = "auto"
-    #: How calls commit. With auto the ledger writes the files of small commits itself, where storage and table allow
-    #: it. With statement the engine runs a statement, such as MERGE, for each commit.
+    #: With statement the engine runs a statement, such as MERGE, for each commit. With auto the ledger writes the files
+    #: of small commits itself, where it can.
     merge: str = AUTO
-    #: How often a call is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
     #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone.
     losses_before_waiting: int = 3
-    #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send.
     messages_per_file: int = 250_000
-    #: True syncs files to the disk before a call returns, so that its commits survive a power cut. With False a power
-    #: cut may lose the commits of about the last half minute, or the ledger: use False for scratch ledgers and tests.
-    #: (Linux writes files to the disk after 30 s by default.)
+    #: With False a power cut may lose the commits of about the last half minute, or the whole ledger: Linux writes
+    #: files to the disk after 30 s by default.
     sync: bool = True
     #: True promises that only one driver writes to output tables on S3 to which Spark commits, and to a local path that
     #: machines share. There, commits of several drivers could get lost.
     single_driver: bool = False
-    #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2
-    #: How long deleted messages keep their receipts. Afterwards upkeep takes the receipts away to join rows.
+    #: How long deleted messages keep their receipts.
     keep_deleted_receipts: int = 3_600
-    #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
-    #: How far apart the clocks of two drivers may be. A call that finds more raises ClocksDisagree.
+    #: How far apart the clocks of two drivers may be.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops messages for their age only if an earlier round or the opening read the clock at least this long
-    #: before, by the wall clock and by the machine's uptime. A storage with a clock of its own is asked instead. 0: one
-    #: reading of the clock is enough.
+    #: Upkeep drops messages for their age only if the clock was read at least this long before. 0: at once.
     mark_seconds: int = 300
-    #: The account and the region in the queues' ARNs.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
-    #: On queues with Limits=SQS, another purge within this time raises PurgeQueueInProgress. 0: never.
+    #: Only with Limits=SQS, like the next setting. 0: never.
     purge_interval: int = 60
-    #: With Limits=SQS, a new queue raises QueueDeletedRecently if a queue of its name was deleted within this time. 0:
-    #: never. At most log_retention.
+    #: At most log_retention.
     deletion_interval: int = 60
-    #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Upkeep
-    #: that vacuums makes both properties of the tables. None: the property stays as it is (30 days and 7 days in a new
-    #: ledger).
+    #: Upkeep that vacuums makes both properties of the tables. None: the property stays as it is.
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 
