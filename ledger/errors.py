@@ -368,8 +368,7 @@ class TableAltered(StorageFailed):
 
 
 class LedgerDamaged(LedgerError):
-    """The tables are in a state that no commit of the ledger leaves: a row exists twice, rows are missing, a file is
-    broken.
+    """The tables are in a state that no commit of the ledger leaves, such as a row that exists twice.
 
     The error says what to do: upkeep, `ledger repair`, or a backup.
     """

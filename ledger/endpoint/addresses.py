@@ -29,7 +29,7 @@ def url_of(base: str, account_id: str, name: str) -> str:
 
 
 def queue_in_path(path: str) -> str | None:
-    """Return the path if it can be a queue's, which replaces a missing QueueUrl; else None."""
+    """Return the path if it can be the path of a queue's URL; else None."""
     return path if _PATH.fullmatch(path) else None
 
 

@@ -155,7 +155,7 @@ class Application:
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
-        # Until the refusal, such a body takes memory.
+        # The body of a request without a known key takes memory until the refusal.
         return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
     async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:

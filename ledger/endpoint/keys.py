@@ -159,7 +159,7 @@ class KeyRotation:
         """Pass the result of `read` to `replace` at each SIGHUP, and at once if a SIGHUP came before.
 
         Must be called in the event loop. A thread reads and replaces the keys. If `read` raises a LedgerError, the keys
-        stay.
+        stay as they were.
         """
 
         def apply() -> None:

@@ -23,9 +23,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: A line without a known change has a look after so long (later, if there are many lines).
+#: After so many seconds a line without a known change has a look (later, if there are many lines).
 LONGEST_PAUSE_SECONDS = 1.0
-#: New commits wake at most this many lines a second, and the passing of time as many.
+#: New commits wake at most this many lines a second, and the passing of time wakes as many.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -34,7 +34,7 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll: a look may receive messages, so the poll does not end before.
+        #: Set while no look runs for this poll. A poll ends only then, because a look may receive messages.
         self.idle = asyncio.Event()
         self.idle.set()
         #: Nobody would get the messages of a later look.
@@ -73,7 +73,7 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # No line was there to wake for a change since the receive found nothing.
+            # A change since the receive found nothing had no line to wake, so look at once.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)

@@ -32,7 +32,7 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: In milliseconds: how far a date may be off; see the module.
+#: In milliseconds. WINDOW is how far a date may be off. For TOGETHER see the module.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
 #: Headers of SDKs: the first one for a request, and the others for its tries. (The older SDK for Java sends the last.)
