@@ -77,7 +77,6 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: True once a call ended the whole claim, or found the claim lost.
         self._is_over = False
         #: True once the caller took `dataframe`.
         self._has_frame = False
@@ -187,7 +186,7 @@ class Claim(Settling):
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
-            # The settlements of this object, which would otherwise count as losses.
+            # Messages that this object settled would otherwise count as lost.
             same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
@@ -242,9 +241,8 @@ class Claim(Settling):
         the rows are in it (see `ledger.rules.output_doubts`). If the receive got nothing, the call does nothing. Keep a
         heartbeat running while Spark computes the rows.
 
-        If a value would change to fit a column, the call is refused, and the error names the cast to make. If no row
-        shows a column's type (only None, [] or {}), the column is left out. docs/reference/sending-and-outputs.md has
-        the rules of types.
+        A value that would change to fit a column is refused. docs/reference/sending-and-outputs.md has the rules of
+        types.
 
         **Retries are safe.** If an earlier call wrote the rows of all these messages, this call writes none, and the
         log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` counts the messages
@@ -267,17 +265,17 @@ class Claim(Settling):
                 releases the failed messages, or hides them for `visibility_timeout` seconds from now.
 
                 - the name of a column of the rows, which must also have a column message_id or receipt_handle. A
-                  message failed if its row has a value in this column, such as a reason. Every value but null counts,
-                  also "", 0, False and NaN. In a pandas table NaN means null. Neither the rows of failed messages nor
-                  the column are written. The views `receipts` and `dead_letters` show the 100 most frequent reasons;
+                  message failed if its row has a value in this column, such as a reason. Every value but null counts
+                  (in a pandas table NaN means null). Neither the rows of failed messages nor the column are written.
+                  The
+                  views `receipts` and `dead_letters` show the 100 most frequent reasons;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                If rows carry ids, they must be about exactly the messages that did not fail. If rows carry no ids, all
-                messages that are not named are acknowledged, and a DataFrame of failed messages is refused. No
-                heartbeat extends hidden messages. Until they become visible, their handles still change them.
-            schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
-                "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
-                the table with wider types. Types decide, not values: the double 7.0 makes a bigint column double.
+                If rows carry ids, they must be about exactly the messages that did not fail. Without ids, all messages
+                that are not named are acknowledged, and a DataFrame of failed messages is refused. No heartbeat extends
+                hidden messages. Until they become visible, their handles still change them. schema: An Arrow schema
+                with the types of columns of a new table, or of columns that the table lacks. "widen" adds the columns
+                that the table lacks. If the rows' types need it, a separate commit rewrites the table with wider types.
 
         Raises:
             LeaseLost: Not all of these messages are held any more, or an earlier call wrote rows for some of them only.
@@ -357,7 +355,7 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # A message that another holder of the receipt settled counts as lost.
+        # Messages that another holder of the receipt settled count as lost.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -423,14 +421,8 @@ class ReceiveAttempt:
     def poll(self, *, last: bool) -> Claim | None:
         """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
 
-        The `last` poll returns an empty claim in place of None.
-
-        Raises:
-            OverLimit: The quota is used up, and the receive does not wait.
-            InvalidParameterValue: The attempt holds a claim with more messages than the receive asks for.
-            OutputUnreadable: Messages in doubt cannot be decided, and the receive does not wait or this is the last
-                poll.
-            QueueDoesNotExist: The queue was deleted meanwhile.
+        The `last` poll returns an empty claim in place of None. Raises what `Queue.receive` raises, but OverLimit only
+        without a wait, and OutputUnreadable only without a wait or at the last poll.
         """
         # Read the record again from the second poll on. In a queue deleted meanwhile, messages have lost their records,
         # and acknowledged messages would be received again.

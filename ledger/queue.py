@@ -234,9 +234,8 @@ class Queue(Settling):
         `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
-        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column, or
-          if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
-          column are written;
+        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value other than null in
+          that column, or if the message has no row. Neither such rows nor that column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
           only has the reasons, in its columns message_id and reason.
 
@@ -258,10 +257,8 @@ class Queue(Settling):
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
-        `function` raises for a message, the message failed, with the error as the reason. If all messages of a claim
-        fail alike, the claim is released uncounted and a LedgerError is raised. At least three of these messages must
-        have been received for the first time, unless the error is of the surroundings (a missing module, no
-        connection).
+        `function` raises for a message, the message failed, with the error as the reason. If enough messages fail alike
+        and none succeeds (docs/reference/outcomes.md), the claim is released uncounted and a LedgerError is raised.
 
         **The end.** With `until` "empty" the loop ends when no message is visible, delayed or locked, and no lease or
         postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden one of their group
@@ -453,8 +450,8 @@ class Queue(Settling):
         messages that were sent before can be sent again.
 
         With `older_than` (seconds, 0 or more) only messages that were sent longer ago are deleted, by this process's
-        clock. The age of a dead letter counts from its first send. Such a purge forgets no deduplication id, and the
-        setting purge_interval does not apply to it.
+        clock. The age of a dead letter counts from its first send. No deduplication id is forgotten, and the setting
+        purge_interval does not apply.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
@@ -693,12 +690,11 @@ class Queue(Settling):
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change only the named attributes, for calls that begin later.
+        """Change only the named attributes, for calls that begin later, in one commit or none.
 
-        A change is one commit, or none if the attributes have these values already. Changes of different attributes at
-        the same time all take effect. Raises QueueDoesNotExist if the queue was deleted, even if it was made again.
-        Raises InvalidAttributeName, InvalidAttributeValue, and InvalidParameterValue for a RedrivePolicy or a
-        RedriveAllowPolicy.
+        Changes of different attributes at the same time all take effect. Raises QueueDoesNotExist if the queue was
+        deleted, even if it was made again. Raises InvalidAttributeName, InvalidAttributeValue, and
+        InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
 
