@@ -1,8 +1,7 @@
 """A backup's folder: its manifest, read with Python alone, and the claim of the folder for one backup.
 
-A backup writes the manifest, the file MANIFEST, last and in one step, so a folder with this file was a complete backup.
-The manifest names each file of the tables with its size: a reader notices files that were lost or cut later. An
-unfinished backup has the file UNFINISHED.
+A backup writes the file MANIFEST last and in one step, so a folder with this file was a complete backup. The manifest
+names each file of the tables with its size: a reader notices files that were lost or cut later.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     """Return the manifest of a complete backup.
 
     Raises:
-        InvalidParameterValue: The folder is no complete backup, the manifest cannot be read, or a file is missing or
-            has another size.
+        InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
         LedgerTooNew: The backup has a format that this release does not know.
     """
     fix = "Name a folder that `ledger backup` has made."
@@ -95,7 +93,7 @@ def claimed_folder(folder: Path) -> Iterator[list[Path]]:
     """Make a folder and its missing parents, claim the folder for one backup, and yield the folders that were made.
 
     The claim is the file UNFINISHED, which only one process can make. If the block raises, remove what a backup writes,
-    the claim last, and then those of the made folders that are empty: others may have written to them meanwhile. Raises
+    the claim last, and then the made folders that are empty: others may have written to them. Raises
     InvalidParameterValue if the folder is not empty.
     """
     made: list[Path] = []
@@ -131,7 +129,6 @@ def claimed_folder(folder: Path) -> Iterator[list[Path]]:
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make a folder and its missing parents. Add to `made` those that this call has made."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             with contextlib.suppress(FileExistsError):

@@ -1,7 +1,4 @@
-"""The clocks by which the ledger reads the time.
-
-The functions of `ledger.rules` take the instant as `now`. The methods of the stores take a clock.
-"""
+"""The clocks by which the ledger reads the time."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def passing_of(clock: Clock) -> Passing:
 def boot_of(passing: Passing) -> str:
     """Return the moment from which `passing` counts, if it has a name, or "".
 
-    The seconds of two processes can be compared if both names are equal and not empty.
+    The seconds of two processes can be compared only if they have the same name.
     """
     return str(getattr(passing, "boot", ""))
 

@@ -42,7 +42,8 @@ class _Exit:
 
 
 class Heartbeat:
-    """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
+    """Extends a claim every `every` seconds while the `with` block runs. Messages that the body gave a later deadline
+    keep it.
 
     - `lost`: True once a beat found that the claim holds no message any more, or that its queue is gone. Messages that
       the body settled itself are not lost.
@@ -51,14 +52,12 @@ class Heartbeat:
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the latest deadline that the queue's
       MaximumVisibilityTimeout allows.
     - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
-
-    Messages that the body gave a later deadline keep it.
     """
 
     def __init__(
         self, receipt_id: str | None, extend: Callable[[int], Beat], visibility_timeout: int, every: float
     ) -> None:
-        """`extend` sets the claim's deadline to so many seconds from now, but keeps later deadlines of messages."""
+        """`extend` sets the claim's deadline to so many seconds from now, but keeps later deadlines."""
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
         if not is_number or not 0 < every < max(visibility_timeout, 1):
             raise InvalidParameterValue(
@@ -78,7 +77,7 @@ class Heartbeat:
         renew_in_child(self, Heartbeat._renew)
 
     def _renew(self) -> None:
-        """Renew the locks in a forked child, where no thread beats. Only the parent extends the claim."""
+        """Renew the locks in a forked child. Only the parent extends the claim."""
         self._stop, self._beating = queue.SimpleQueue(), threading.Lock()
 
     def __repr__(self) -> str:
@@ -99,7 +98,7 @@ class Heartbeat:
     __exit__ = _Exit()
 
     def stop(self, *exception: object) -> None:
-        """Stop the beats, as the end of the `with` block does, and wait until a running beat has ended."""
+        """Stop the beats, and wait until a running beat has ended."""
         self._stop.put(None)
         with self._beating:
             pass

@@ -29,7 +29,7 @@ def here(field: str, value: object) -> Location:
 
 
 def absent_folders(location: str) -> list[Path]:
-    """Return the missing folders of a local path, the innermost first; none for other places."""
+    """Return the missing folders of a local path, the innermost first."""
     place = recorded(location)
     if not place.is_local:
         return []
@@ -38,7 +38,7 @@ def absent_folders(location: str) -> list[Path]:
 
 
 def find_closed_above(path: Path) -> Path | None:
-    """Return the outermost folder above a local path, or above its link's target, that this user may not enter."""
+    """Return the outermost folder above a local path (or its link's target) that this user may not enter."""
     for place in (path, Path(os.path.realpath(path))):
         for folder in reversed(place.parents):
             if not folder.is_dir():
@@ -49,7 +49,6 @@ def find_closed_above(path: Path) -> Path | None:
 
 
 def require_open_above(path: Path) -> None:
-    """Raise StorageFailed if this user may not enter a folder above a local path."""
     closed = find_closed_above(path)
     if closed is not None:
         status = closed.stat()

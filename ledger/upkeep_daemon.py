@@ -10,12 +10,6 @@ process holds the lease, the Upkeeper leaves the round to that process. A killed
 Therefore an Upkeeper that has seen the same lease held for LEASE_SECONDS, by the machine's uptime, takes the next
 lease. A process that looks only once, as cron's, takes the next lease if the held one is older than OLD_LEASE_SECONDS
 by the clocks. If the holder was only slow, two rounds run at once, which is safe.
-
-**Failures.** A look or a round that failed is logged and tried again. After each failure in a row the pause doubles, up
-to LONGEST_PAUSE.
-
-**The end.** Before each step of a round the loop asks whether it must end. If it must, it stops the round and gives the
-lease back.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits for a number of seconds, or until the process is told to end. Returns whether it was told to end.
+#: Waits for a number of seconds, or until the process is told to end. Returns whether it was.
 Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 OLD_LEASE_SECONDS = 3_600.0
@@ -102,14 +96,11 @@ class Upkeeper:
         passing: Passing = UPTIME,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare the upkeep of one ledger.
+        """Prepare the upkeep of a ledger on Delta tables.
 
-        Args:
-            ledger: A ledger on Delta tables.
-            period: The approximate number of seconds between two looks. After failures the pause is longer.
-            vacuum: As in `Ledger.upkeep`.
-            report: Gets the report of each round that did something. By default the report is logged at level info.
-            jitter: Returns a random number from 0 to 1.
+        About every `period` seconds the loop looks, after failures less often. `vacuum` is as in `Ledger.upkeep`.
+        `report` gets the report of each round that did something (default: log it). `jitter` returns a random number
+        from 0 to 1.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
         self._report, self._passing, self._jitter = report or _log, passing, jitter
@@ -123,7 +114,8 @@ class Upkeeper:
     def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
         """Look again and again, with a pause after each look, until `wait` returns True.
 
-        `is_ended` is called before each step of a round. The first look comes after `first` seconds.
+        If `is_ended` returns True before a step of a round, the round stops and its lease is given back. The first look
+        comes after `first` seconds.
         """
         pause = first
         while not wait(pause):
@@ -146,9 +138,8 @@ class Upkeeper:
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False, *, once: bool = True) -> UpkeepReport | None:
         """Run a round if one is due and this process gets the lease. Return its report, or None if no round ran.
 
-        `once`: this process does not look again.
-
-        Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
+        `once`: this process does not look again. Raises what `Ledger.upkeep` raises, and _Ended if `is_ended` returns
+        True during the round.
         """
         looked, now = self._rounds.look(), self._ledger.clock()
         over = self._is_over(looked, now if once else None)
