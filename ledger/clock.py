@@ -48,7 +48,7 @@ def passing_of(clock: Clock) -> Passing:
 def boot_of(passing: Passing) -> str:
     """Return the moment from which `passing` counts, if it has a name, or "".
 
-    The seconds of two processes can be compared only if they have the same name.
+    The seconds of two processes can be compared if both names are equal and not empty.
     """
     return str(getattr(passing, "boot", ""))
 
