@@ -1,8 +1,7 @@
 """A backup's folder: its manifest, read with Python alone, and the claim of the folder for one backup.
 
-A backup writes the manifest, the file MANIFEST, last and in one step. So a folder with this file was a complete backup.
-The manifest names each file of the tables with its size, so a reader notices files that were lost or cut later. An
-unfinished backup has the file UNFINISHED.
+A backup writes the file MANIFEST last and in one step, so a folder with this file was a complete backup. The manifest
+names each file of the tables with its size: a reader notices files that were lost or cut later.
 """
 
 from __future__ import annotations
@@ -17,13 +16,10 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew
 
-#: The file of a complete backup, and the file of a backup that is not finished.
 MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
-#: The folder of a backup's tables.
 FOLDER = "tables"
-#: The version of a backup's layout.
 FORMAT = 1
-#: How often a backup tries to make its folder: another one that fails may remove a folder that is still empty.
+#: How often a backup tries to make its folder: another backup that fails may remove a folder that is still empty.
 CLAIM_ATTEMPTS = 5
 ANOTHER = "Take another backup (`ledger backup`)."
 
@@ -32,8 +28,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     """Return the manifest of a complete backup.
 
     Raises:
-        InvalidParameterValue: The folder is no complete backup, the manifest cannot be read, or a file is missing or
-            has another size.
+        InvalidParameterValue: The folder is no complete backup, or a file is missing or has another size.
         LedgerTooNew: The backup has a format that this release does not know.
     """
     fix = "Name a folder that `ledger backup` has made."
@@ -74,10 +69,7 @@ def require_no_backup(folder: Path) -> None:
 
 
 def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
-    """Return whether a folder is a complete backup, what the folder has or lacks, and the remedy; None: no backup.
-
-    A folder directly inside a backup counts as a backup that is not complete.
-    """
+    """Return whether a folder is a complete backup, what the folder has or lacks, and the remedy; None: no backup."""
     try:
         require_no_backup(folder)
     except LedgerDoesNotExist as error:
@@ -101,8 +93,8 @@ def claimed_folder(folder: Path) -> Iterator[list[Path]]:
     """Make a folder and its missing parents, claim the folder for one backup, and yield the folders that were made.
 
     The claim is the file UNFINISHED, which only one process can make. If the block raises, remove what a backup writes,
-    the claim last, and then those of the made folders that are empty: others may have written to them meanwhile. A
-    failure to remove does not hide the block's error. Raises InvalidParameterValue if the folder is not empty.
+    the claim last, and then the made folders that are empty: others may have written to them. Raises
+    InvalidParameterValue if the folder is not empty.
     """
     made: list[Path] = []
     is_own = False
@@ -137,7 +129,6 @@ def claimed_folder(folder: Path) -> Iterator[list[Path]]:
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make a folder and its missing parents. Add to `made` those that this call has made."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             with contextlib.suppress(FileExistsError):
@@ -146,5 +137,4 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
 
 
 def not_empty(folder: Path) -> InvalidParameterValue:
-    """Return the error for a folder that has content, so that no backup can be written to it."""
     return InvalidParameterValue("dest", str(folder), "Must be an empty folder, or not exist", "Name a new folder.")

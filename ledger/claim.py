@@ -41,11 +41,10 @@ if TYPE_CHECKING:
     from ledger.client.tables import ArrowTable
 
 log = logging.getLogger("ledger.claims")
-#: The outcomes of messages that the claim lost: their deadline passed, or others hold, released or deleted them. (A
-#: message that was deleted under this receipt has the outcome SETTLED.)
+#: The outcomes of messages that the claim lost. (A message that was deleted under this receipt is SETTLED.)
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
-#: An iteration reads FEW messages first. Each later part has about PART characters of bodies. A part has at most GROWTH
-#: times as many messages as the part before it, and at most MANY.
+#: An iteration reads FEW messages first, then parts of about PART characters of bodies. A part has at most GROWTH times
+#: as many messages as the part before it, and at most MANY.
 FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
@@ -57,9 +56,8 @@ class Claim(Settling):
     - `receipt_id`: a string, or None when the claim is empty.
     - `count`: how many messages the claim had when this object was made.
     - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
-      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common.
-      A claim that `Queue.claim` or a retried attempt finds again has the version of that moment: the grant's or a
-      greater one.
+      messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
+      claim that is found again has the version of that moment: the grant's or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
     - `grant`, `access` and `endings` are for tools and tests.
     """
@@ -79,9 +77,8 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        #: True once a call ended the whole claim, or found the claim lost.
         self._is_over = False
-        #: True once the caller took `dataframe`, which Spark reads with the settings of the caller's session.
+        #: True once the caller took `dataframe`.
         self._has_frame = False
         self.endings = ClaimSettlements(self.receipt_id)
         if grant:
@@ -96,8 +93,8 @@ class Claim(Settling):
     def __iter__(self) -> Iterator[Message]:
         """Yield the messages of the claim.
 
-        A standard queue's messages are read in parts of about PART characters of bodies. Each part is sorted by itself,
-        oldest first. A FIFO queue's messages are read all together, in the order of `messages`.
+        A standard queue's messages come in parts, each sorted by itself, oldest first. A FIFO queue's messages are read
+        all together, in the order of `messages`.
         """
         if self.grant is None:
             return
@@ -110,7 +107,7 @@ class Claim(Settling):
             for message in self._read(record, self.grant.part(first, size_of_part)):
                 size += len(message.body)
                 yield message
-            # Bound the growth of the part, because the next messages may be longer.
+            # The next messages may be longer, so bound the growth.
             first, size_of_part = (
                 first + size_of_part,
                 min(max(size_of_part * PART // max(size, 1), 1), GROWTH * size_of_part, MANY),
@@ -155,8 +152,8 @@ class Claim(Settling):
     def messages(self) -> list[Message]:
         """Return the messages as a list, oldest first. Needs no Spark.
 
-        The whole claim must fit in memory. A FIFO queue's messages are in the order of the receive, or, if the claim
-        was found again, in the order of `Queue.claim`.
+        The whole claim must fit in memory. A FIFO queue's messages are in the order of the receive, or of `Queue.claim`
+        if the claim was found again.
         """
         return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
@@ -172,10 +169,7 @@ class Claim(Settling):
 
     @uses_arrow
     def check(self) -> None:
-        """Raise LeaseLost if some messages were not settled through this object, and none of them is held.
-
-        Change nothing.
-        """
+        """Raise LeaseLost if some messages were not settled through this object, and none of them is held."""
         if self.grant is None:
             return
         unsettled = self.endings.outside(self.grant.runs)
@@ -192,16 +186,14 @@ class Claim(Settling):
 
         def call(access: Access) -> object:
             same = Claim(access, self.grant, self.visibility_timeout, asked=self._asked)
-            # Without these, the call would take messages that this object has settled for messages that it lost.
+            # Messages that this object settled would otherwise count as lost.
             same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
         return explain(self.access, verb, OF_CLAIM, call, numbered(arguments, options))
 
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
-        """Release all messages that are still held, in one commit.
-
-        A second call releases nothing and returns 0 messages.
+        """Release all messages that are still held, in one commit. A second call returns 0 messages.
 
         Args:
             reason: A text that the views `receipts` and `dead_letters` show, cut at 500 characters.
@@ -219,12 +211,12 @@ class Claim(Settling):
         Released messages stay released. On a standard queue a message whose deadline has passed is acknowledged, too,
         unless somebody has received it since.
 
-        A session of Spark may ignore missing or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles).
-        If `dataframe` was used in such a session, the call first reads the claim once more.
+        If `dataframe` was used in a session that ignores missing or corrupt files (spark.sql.files.ignoreMissingFiles,
+        ignoreCorruptFiles), the call first reads the claim once more.
 
         Raises:
-            LeaseLost: No message could be acknowledged, and some were not settled through this object. Two tasks with
-                one attempt id hold the same receipt, so the second one gets this error.
+            LeaseLost: No message could be acknowledged, and some were not settled through this object. The second of
+                two tasks with one attempt id gets this error.
             LedgerDamaged: In such a session, a file of the claim is missing or corrupt. Nothing is acknowledged.
         """
         record = self.access.record()
@@ -246,15 +238,11 @@ class Claim(Settling):
         """Append `rows` to the Delta table `table` and acknowledge their messages, effectively once.
 
         A crash at any point neither repeats nor loses a row. The next receive of the messages asks the table whether
-        the rows are in it (see `ledger.rules.output_doubts`). Rows that carry ids of messages outside this claim are
-        refused. If the receive got nothing, the call does nothing. Keep a heartbeat running while Spark computes the
-        rows.
+        the rows are in it (see `ledger.rules.output_doubts`). If the receive got nothing, the call does nothing. Keep a
+        heartbeat running while Spark computes the rows.
 
-        **Types.** If a value would change to fit a column, the call is refused (`ledger.rules.column_types` has the
-        table of types). The error names the column, the types and the cast to make, and, if they are known, the value
-        and its message or row. A new table has no nanoseconds and no unsigned numbers, which some readers do not know.
-        If no row shows a column's type (only None, [] or {}), the column is left out. The first call whose rows show
-        the type adds the column.
+        A value that would change to fit a column is refused. docs/reference/sending-and-outputs.md has the rules of
+        types.
 
         **Retries are safe.** If an earlier call wrote the rows of all these messages, this call writes none, and the
         log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` counts the messages
@@ -262,7 +250,7 @@ class Claim(Settling):
 
         Args:
             rows: A DataFrame, which is computed once, before the call changes anything. Or an Arrow table (pyarrow,
-                pandas, polars), which needs no Spark.
+                pandas, polars), which needs no Spark. Rows that carry ids of messages outside this claim are refused.
             table: A path (with a / in it, or a pathlib.Path), a URI, or a table of Spark's catalog. The call makes the
                 table if there is none.
             messages: Which messages the rows are about:
@@ -271,27 +259,23 @@ class Claim(Settling):
                   acknowledged, the others stay held;
                 - None: the whole claim, also messages without a row;
                 - a list of receipt handles or message ids, or a table with the column receipt_handle. If the rows have
-                  a column message_id or receipt_handle, it must name the same messages. Otherwise nothing checks that
-                  the rows are about these messages. A DataFrame of messages is computed apart from the rows, so its
-                  results may differ.
+                  a column message_id or receipt_handle, it must name the same messages. A DataFrame of messages is
+                  computed apart from the rows, so its results may differ.
             failed: The messages that failed, in place of `messages`. All others are acknowledged. The same commit
                 releases the failed messages, or hides them for `visibility_timeout` seconds from now.
 
                 - the name of a column of the rows, which must also have a column message_id or receipt_handle. A
-                  message failed if its row has a value in this column, such as a reason. Every value but null counts,
-                  also "", 0, False and NaN. In a pandas table NaN means null. Neither the rows of failed messages nor
-                  the column are written;
+                  message failed if its row has a value in this column, such as a reason. Every value but null counts
+                  (in a pandas table NaN means null). Neither the rows of failed messages nor the column are written.
+                  The
+                  views `receipts` and `dead_letters` show the 100 most frequent reasons;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                If rows carry ids, they must be about exactly the messages that did not fail. Otherwise the call is
-                refused. If rows carry no ids, all messages that are not named are acknowledged, and a DataFrame of
-                failed messages is refused. The views `receipts` and `dead_letters` show the reasons of such a column.
-                There is an event for each of the 100 most frequent reasons. No heartbeat extends hidden messages. Until
-                they become visible, their handles still change them.
-            schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
-                "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
-                the table with wider types. Types decide, not values: the double 7.0 makes a bigint column double. To
-                keep a column's type, cast the rows.
+                If rows carry ids, they must be about exactly the messages that did not fail. Without ids, all messages
+                that are not named are acknowledged, and a DataFrame of failed messages is refused. No heartbeat extends
+                hidden messages. Until they become visible, their handles still change them. schema: An Arrow schema
+                with the types of columns of a new table, or of columns that the table lacks. "widen" adds the columns
+                that the table lacks. If the rows' types need it, a separate commit rewrites the table with wider types.
 
         Raises:
             LeaseLost: Not all of these messages are held any more, or an earlier call wrote rows for some of them only.
@@ -343,7 +327,7 @@ class Claim(Settling):
         ceiling, now = self._ceiling(record), self.access.clock()
         settled = self._apply(record, Verb.CHANGE, timeout, only_later)
         if self.grant is not None:
-            # The store read its clock later than `now`, so the real deadline is the one computed here, or later.
+            # The store reads its clock later than `now`, so the deadline is at least this instant.
             requested = now + timeout * MILLISECONDS
             self._visible_at = max(self._visible_at, min(requested, ceiling or requested)) if only_later else requested
             self.grant = replace(self.grant, visible_at=self._visible_at)
@@ -371,8 +355,7 @@ class Claim(Settling):
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
-        # A message that was SETTLED through this object does not count as lost. A message that another holder of the
-        # receipt settled counts.
+        # Messages that another holder of the receipt settled count as lost.
         answer, elsewhere = self._apply_and_count_lost(record, action)
         by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
@@ -391,10 +374,10 @@ class Claim(Settling):
         return Settled(done, lost)
 
     def _apply_and_count_lost(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
-        """Apply an action to the whole claim. Return the answer, and how many messages were SETTLED by others."""
+        """Apply an action to the claim. Return the answer, and how many messages others settled."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
-            # Count after the answer: messages that were ended through this object during the call are not lost.
+            # Count after the answer: calls of other threads on this object settle messages meanwhile.
             return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
@@ -417,10 +400,7 @@ def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
 
 
 class ReceiveAttempt:
-    """A receive that may wait `wait` seconds. A call of `poll` asks the store once.
-
-    The constructor raises what `Queue.receive` raises for wrong arguments.
-    """
+    """A receive that may wait `wait` seconds. The constructor checks the arguments."""
 
     def __init__(
         self,
@@ -441,22 +421,16 @@ class ReceiveAttempt:
     def poll(self, *, last: bool) -> Claim | None:
         """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
 
-        The `last` poll returns an empty claim in place of None.
-
-        Raises:
-            OverLimit: The quota is used up, and the receive does not wait.
-            InvalidParameterValue: The attempt holds a claim with more messages than the receive asks for.
-            OutputUnreadable: Messages in doubt cannot be decided, and the receive does not wait or this is the last
-                poll.
-            QueueDoesNotExist: The queue was deleted meanwhile.
+        The `last` poll returns an empty claim in place of None. Raises what `Queue.receive` raises, but OverLimit only
+        without a wait, and OutputUnreadable only without a wait or at the last poll.
         """
-        # From the second poll on, read the queue's record again: the queue may be deleted. Then the records of its
-        # messages are gone, and acknowledged messages would be received again.
+        # Read the record again from the second poll on. In a queue deleted meanwhile, messages have lost their records,
+        # and acknowledged messages would be received again.
         record = self._first_record.pop() if self._first_record else self._access.record()
         (received,) = self._access.store.receive(record, [self._request], self._access.clock)
         if isinstance(received, LedgerError):
-            # SQS: "with long polling, no new messages are returned until the count drops". If only messages in doubt
-            # are left, a receive also waits, because other messages may arrive.
+            # SQS: "with long polling, no new messages are returned until the count drops". Messages in doubt let a
+            # receive wait, too: other messages may arrive.
             waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
             if not waits or (isinstance(received, OutputUnreadable) and last):
                 raise received
@@ -473,7 +447,6 @@ def receive(
     wait: float | None,
     attempt_id: str | None,
 ) -> Claim:
-    """See Queue.receive."""
     attempt = ReceiveAttempt(access, max_messages, visibility_timeout, wait, attempt_id)
     give_up = time.monotonic() + attempt.wait
     while True:
@@ -485,7 +458,6 @@ def receive(
 
 
 def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[Claim]:
-    """See Queue.receive_many."""
     record, rows = access.record(), require_list("requests", requests)
     for row in rows:
         if isinstance(row, (str, bytes)) or not isinstance(row, Sequence) or not 1 <= len(row) <= 3:
@@ -505,7 +477,7 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
 def _wait_for_change(access: Access, change_token: object, give_up: float) -> None:
     """Sleep until a commit changes the tables, for at most one second and not past `give_up`.
 
-    A visibility timeout runs out without a commit, so the caller must poll again after a second.
+    A visibility timeout runs out without a commit, so the caller must poll at least once a second.
     """
     look_again = min(give_up, time.monotonic() + 1.0)
     while time.monotonic() < look_again:

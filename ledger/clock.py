@@ -1,7 +1,4 @@
-"""The clocks by which the ledger reads the time.
-
-The functions of `ledger.rules` take the instant as `now`. The methods of the stores take a clock.
-"""
+"""The clocks by which the ledger reads the time."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ from pathlib import Path
 
 #: Returns the instant in milliseconds since 1970, UTC.
 Clock = Callable[[], int]
-#: Returns a number of seconds that only grows as time passes, even when somebody sets the clock.
+#: Returns seconds that grow steadily, even when somebody sets the clock.
 Passing = Callable[[], float]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def system_clock() -> int:
-    """Return the instant by the machine's clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -33,25 +29,24 @@ class Uptime:
 
     @cached_property
     def boot(self) -> str:
-        """The id of this boot of the machine; empty: it is unknown."""
+        """The id of this boot of the machine; empty if unknown."""
         try:
             return _BOOT.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
 
-#: The uptime of this machine.
 UPTIME = Uptime()
 
 
 def passing_of(clock: Clock) -> Passing:
-    """Return the passing time of a clock: its method `passing`, if it has one, else the machine's uptime."""
+    """Return a clock's method `passing`, or else the machine's uptime."""
     passing: Passing = getattr(clock, "passing", UPTIME)
     return passing
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the name of the moment from which `passing` counts; empty: it has none.
+    """Return the moment from which `passing` counts, if it has a name, or "".
 
     The seconds of two processes can be compared if both names are equal and not empty.
     """
@@ -59,10 +54,8 @@ def boot_of(passing: Passing) -> str:
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """Return a moment in milliseconds since 1970, UTC."""
     return round(moment.timestamp() * 1_000)
 
 
 def instant(milliseconds: int) -> datetime:
-    """Return an instant as an aware datetime, UTC."""
     return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)

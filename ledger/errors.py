@@ -1,10 +1,8 @@
 """The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-`code` is the error code that the endpoint sends: SQS's code, or our own if SQS has no such error.
-
-An error has two parts. The endpoint sends `message`: SQS's own sentence, word for word as far as it is known, if SQS
-has such an error. Else the sentence is ours, and may include the advice. `advice` is always ours: it says what to do,
-and what SQS's sentence leaves out, such as a bound. `str()` is the message, then the advice.
+`code` is the error code that the endpoint sends: SQS's code, or our own if SQS has no such error. The endpoint sends
+`message`: SQS's own sentence, as far as it is known, or a sentence of ours. `advice` is always ours: what to do, or a
+bound that SQS's sentence leaves out. `str()` is the message, then the advice.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-#: How many characters errors show of a value that is a str, and of any other value.
+#: How many characters errors show of a str, and of any other value.
 LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
@@ -20,15 +18,12 @@ def shown(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
         return quoted(value)
-    # A lone surrogate (half of a character) cannot be encoded. The text shows it as \udXXX.
+    # A lone surrogate (half of a character) cannot be encoded. Show it as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
 def quoted(value: object) -> str:
-    """Return a value as Python writes it.
-
-    A long value is cut. If its repr fails, return the name of its type.
-    """
+    """Return a value's repr, cut if it is long, or the name of its type if the repr fails."""
     try:
         return _cut(repr(value), LONGEST_OTHER)
     except Exception:  # raised by the repr of a user's object, or of a number with thousands of digits
@@ -38,7 +33,7 @@ def quoted(value: object) -> str:
 def invalid_character(character: str, place: str) -> str:
     """Return SQS's sentence about a character that it refuses.
 
-    Public bug reports show this sentence for message bodies. For other places it is assumed.
+    Source: public bug reports, for message bodies only.
     """
     return (
         f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
@@ -57,7 +52,7 @@ class LedgerError(Exception):
     """The base class of all errors that the ledger raises on purpose: a sentence, `message`, and our `advice`."""
 
     code = "LedgerError"
-    #: If a send raised this error because of one entry, the index of the entry (from 0). Else None.
+    #: The index (from 0) of the entry for which a send raised this error, or None.
     entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -71,8 +66,8 @@ class LedgerError(Exception):
         return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors are pickled between processes. Many constructors take other arguments than the message, with which
-        # pickle would call them. `_again` makes the error without the constructor.
+        # Errors are pickled between processes. Pickle would call the constructor with the message, and many
+        # constructors take other arguments.
         return _again, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
@@ -97,7 +92,7 @@ class InvalidParameterValue(LedgerError, ValueError):
 
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        # Names of SQS's parameters begin with a capital letter. Their text values are shown without quotes.
+        # SQS's parameters begin with a capital letter. SQS shows their texts without quotes.
         text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
@@ -133,7 +128,7 @@ class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
     The message is "Invalid value for the parameter F.", and the bound is part of the advice. With `in_message` the
-    bound is in the message, after "Reason: ": where SQS names a bound there, and for attributes that SQS does not have.
+    bound is in the message: where SQS names a bound there, and for attributes that SQS does not have.
     """
 
     code = "InvalidAttributeValue"
@@ -178,13 +173,13 @@ class QueueNameExists(LedgerError):
 
 
 class QueueDeletedRecently(LedgerError):
-    """A queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
+    """A queue of this name was deleted less than the setting deletion_interval ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """The queue has Limits=SQS, and was purged less than purge_interval (a setting) ago."""
+    """The queue was purged less than the setting purge_interval ago. Only with Limits=SQS."""
 
     code = "PurgeQueueInProgress"
 
@@ -230,7 +225,7 @@ class LeaseLost(MessageNotInflight):
     """The claim no longer holds the messages that the call is about.
 
     The deadline of these messages passed, or they were deleted or released, or others received them. Or another call of
-    `claim.write` under the same receipt came first. A *lease* is the time for which a claim holds its messages.
+    `claim.write` under the same receipt came first.
     """
 
 
@@ -238,7 +233,7 @@ class ContentionOutlastedRetries(LedgerError):
     """Other writers won every attempt to commit.
 
     The verb's last commit was not made, and the verb may be called again. A verb of several commits may have made
-    earlier ones. The error says how often the commit was tried.
+    earlier ones.
     """
 
     code = "RequestThrottled"
@@ -274,8 +269,8 @@ class OutputNotWritten(LedgerError):
 class OutputUnreadable(LedgerError):
     """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
 
-    `gone` is True if there is no table, this process cannot see the table, or another table is in its place. Else the
-    table exists, but cannot be read or written to.
+    `gone` is True if this process sees no table, or another table is in its place. Else the table exists, but cannot be
+    read or written to.
     """
 
     code = "OutputUnreadable"
@@ -304,15 +299,13 @@ class UnsupportedVersion(LedgerError):
 class ClocksDisagree(LedgerError):
     """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
 
-    The other time is that of a queue's last commit or change, or the storage's time. (The storage's bound is half of
-    the setting, at least 1 second.) Or it is an earlier reading of this clock, plus the seconds that have passed since
-    then.
+    The other time is that of a queue's last commit or change, an earlier reading of this clock plus the time since
+    then, or the storage's time. (The storage's bound is half of the setting, at least 1 second.)
     """
 
     code = "ClocksDisagree"
 
 
-#: The sentence for a commit whose answer was lost.
 _NOT_KNOWN = (
     "Whether it was committed is not known: call a verb under an attempt_id again; before you repeat any other verb, "
     "look at the queue"
@@ -323,7 +316,7 @@ class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
     The error has the place, and the cause in the storage's own words. `unknown` is True if the verb may have been
-    committed all the same. If it is False, the failed commit changed nothing. Earlier commits of the same call stay.
+    committed all the same. Else the failed commit changed nothing, but earlier commits of the same call stay.
     `is_closed` is True if this user may not enter a folder. Then the advice alone says what to do.
     """
 
@@ -355,7 +348,7 @@ class StorageFailed(LedgerError):
 class TableAltered(StorageFailed):
     """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
-    `what` says what somebody did to the table. `fix` says what undoes it. Until then the verb fails in the same way.
+    `what` says what was done to the table. `fix` says what undoes it. Until then the verb fails in the same way.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
@@ -375,9 +368,8 @@ class TableAltered(StorageFailed):
 
 
 class LedgerDamaged(LedgerError):
-    """The tables are in a state that no commit of the ledger leaves.
+    """The tables are in a state that no commit of the ledger leaves, such as a row that exists twice.
 
-    Examples: a row exists twice, two messages have the same place in a segment, rows are missing, or a file is broken.
     The error says what to do: upkeep, `ledger repair`, or a backup.
     """
 
@@ -421,7 +413,7 @@ class LedgerDoesNotExist(LedgerError, LookupError):
     """The root has no complete ledger and the call makes none, or the root is a backup.
 
     `missing` names tables that the root lacks. If all of them are missing, `missing` may be empty. `fix` says what to
-    do. Without a `fix` the error says how to make a ledger at the root.
+    do.
     """
 
     code = "LedgerDoesNotExist"

@@ -19,7 +19,7 @@ log = logging.getLogger("ledger.heartbeat")
 
 
 class Beat(NamedTuple):
-    """The result of one extension: how many messages are lost to others, and whether the claim is at its ceiling."""
+    """The result of one extension: how many messages are lost, and whether the claim is at its ceiling."""
 
     lost: int
     at_ceiling: bool
@@ -42,27 +42,22 @@ class _Exit:
 
 
 class Heartbeat:
-    """Extends a claim every `every` seconds while the `with` block runs, and stops at its end.
+    """Extends a claim every `every` seconds while the `with` block runs. Messages that the body gave a later deadline
+    keep it.
 
-    - `lost`: True once a beat found that the claim holds no message any more. The claim ran out, others received or
-      settled its messages, or its queue is gone. Messages that the body settled itself are not lost.
+    - `lost`: True once a beat found that the claim holds no message any more, or that its queue is gone. Messages that
+      the body settled itself are not lost.
     - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found.
     - `beats`: how many beats extended the claim.
-    - `check()` raises LeaseLost once `lost` is True. Call it inside a long loop.
-    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the ceiling: the latest deadline that the
-      queue's MaximumVisibilityTimeout allows. The lease ends there.
+    - `at_ceiling`: True once the heartbeat extended the claim a last time, to the latest deadline that the queue's
+      MaximumVisibilityTimeout allows.
     - `error`: the error of the last beat, other than a lost lease, or None. The next beat tries again.
-
-    Messages that the body gave a later deadline keep it.
     """
 
     def __init__(
         self, receipt_id: str | None, extend: Callable[[int], Beat], visibility_timeout: int, every: float
     ) -> None:
-        """Make the heartbeat of the claim with this receipt (None: an empty claim).
-
-        `extend` sets the claim's deadline to so many seconds from now, except for messages that have a later deadline.
-        """
+        """`extend` sets the claim's deadline to so many seconds from now, but keeps later deadlines."""
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
         if not is_number or not 0 < every < max(visibility_timeout, 1):
             raise InvalidParameterValue(
@@ -72,18 +67,17 @@ class Heartbeat:
                 "Beat about three times per timeout.",
             )
         self._receipt_id, self._extend, self._timeout, self._every = receipt_id, extend, visibility_timeout, every
-        # Do not use threading.Event: an interrupt inside its Python code can leave its lock taken.
+        # An interrupt inside the Python code of threading.Event can leave its lock taken.
         self._stop: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._block: weakref.ref[Callable[..., None]] | None = None
         self._is_entered = False
-        #: The thread holds this lock while it may beat.
         self._beating = threading.Lock()
         self.lost, self.at_ceiling, self.lost_messages, self.beats = False, False, 0, 0
         self.error: LedgerError | None = None
         renew_in_child(self, Heartbeat._renew)
 
     def _renew(self) -> None:
-        """Renew the locks in a forked child, which has no heartbeat thread. Only the parent extends the claim."""
+        """Renew the locks in a forked child. Only the parent extends the claim."""
         self._stop, self._beating = queue.SimpleQueue(), threading.Lock()
 
     def __repr__(self) -> str:
@@ -97,30 +91,29 @@ class Heartbeat:
                 start_thread(self._run, "ledger-heartbeat")
             return self
         except BaseException:
-            # An interrupt came while the thread started. Nothing else would stop the thread.
+            # An interrupt while the thread started. Nothing else would stop the thread.
             self._stop.put(None)
             raise
 
     __exit__ = _Exit()
 
     def stop(self, *exception: object) -> None:
-        """Stop the beats, as the end of the `with` block does, and wait until a running beat has ended."""
+        """Stop the beats, and wait until a running beat has ended."""
         self._stop.put(None)
         with self._beating:
             pass
 
     def _exit(self) -> Callable[..., None]:
-        """Return the method that a `with` statement calls at its end: see `_Exit`."""
         if self._is_entered:
             return self.stop
         leave = partial(Heartbeat.stop, self)
-        # Each returned method has its own stop signal: a lookup outside a `with` statement stops nothing.
+        # A lookup outside a `with` statement must stop nothing, so each method has its own stop signal.
         self._stop = queue.SimpleQueue()
         self._block = weakref.ref(leave, self._stop.put)
         return leave
 
     def check(self) -> None:
-        """Raise LeaseLost if a beat found the claim lost."""
+        """Raise LeaseLost if a beat found the claim lost. Call it inside a long loop."""
         if self.lost:
             raise LeaseLost(f"The heartbeat found the claim {self._receipt_id} lost: stop, others have its messages")
 
@@ -135,7 +128,6 @@ class Heartbeat:
             try:
                 self._beat()
             except (LeaseLost, QueueDoesNotExist):
-                # A claim ends with its queue.
                 self.lost = True
                 log.warning(
                     "the claim %s is lost: it ran out, others ended it or have its messages, or its queue is gone",
@@ -165,7 +157,6 @@ class Heartbeat:
 
 
 def _has_signal_within(signals: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Return whether a signal comes within so many seconds."""
     try:
         signals.get(timeout=max(0.0, seconds))
     except queue.Empty:

@@ -1,7 +1,4 @@
-"""A ledger: the queues of one root, which is a folder or a schema of Delta tables.
-
-Programs begin with `Ledger.open`. `Ledger.in_memory` has no root.
-"""
+"""A ledger: the queues of one root, which is a folder or a schema of Delta tables."""
 
 from __future__ import annotations
 
@@ -51,17 +48,11 @@ DEFAULT_ROOT = "ledger-data"
 class Ledger:
     """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens a Ledger of its own.
 
-    One exception: a forked child may use its parent's ledger on a local path. The child can send, receive, extend,
-    release, delete and count, if the parent has read the tables that these calls need. Before the fork the parent
-    should call `Queue.counts`, and send to each FIFO queue that a child sends to.
-
-    A fork breaks delta-rs, so a child's calls that need it raise ForkedProcess at once:
-
-    - calls that need tables which the parent has not read, and opening a ledger if the parent has opened one;
-    - upkeep, SQL, outputs, and sends under an attempt id;
-    - everything on an object store or through Spark.
-
-    Start workers that need these with multiprocessing's `spawn` or `forkserver`.
+    A forked child may use its parent's ledger on a local path to send, receive, extend, release, delete and count, if
+    the parent has called `Queue.counts`, and has sent to each FIFO queue that a child sends to. A fork breaks delta-rs,
+    so the child's other calls that need it raise ForkedProcess: opening a ledger, upkeep, SQL, outputs, sends under an
+    attempt id, and everything on an object store or through Spark. Start workers that need these with multiprocessing's
+    `spawn` or `forkserver`.
 
     For tools and tests: `store` does the work (a DeltaStore has its `engine` and `transactions`), `clock` is the
     ledger's clock, and `settings` are its settings.
@@ -75,10 +66,7 @@ class Ledger:
         opened: OpenLedger | None = None,
         reopening: Mapping[str, object] | None = None,
     ) -> None:
-        """`reopening`: the arguments by which a worker process opens the same ledger.
-
-        None in memory, read-only and through Spark, where no worker process opens the ledger.
-        """
+        """`reopening`: the arguments by which a worker process opens the same ledger (None: no worker process can)."""
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
         self._reopening = reopening
 
@@ -109,23 +97,22 @@ class Ledger:
     ) -> Ledger:
         """Open the ledger at `root`, and make its tables if there are none.
 
-        **Which clock decides what.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays,
-        retention, deduplication and the times in `receipts` follow this instant. If `clock` is behind the queue's last
-        commit, but by at most the setting maximum_clock_skew, deadlines follow the instant of that commit. Two other
-        clocks only check `clock`. If one of them disagrees with `clock`, the opening or the verb raises ClocksDisagree:
+        **Clocks.** `clock` returns the instant (milliseconds) of each verb. Deadlines, delays, retention, deduplication
+        and the times in `receipts` follow this instant. If `clock` is behind the queue's last commit by at most the
+        setting maximum_clock_skew, deadlines follow the instant of that commit. Two other clocks only check `clock`. If
+        one of them disagrees, the opening or the verb raises ClocksDisagree:
 
-        - `storage_clock` returns the storage's time (milliseconds). The ledger compares this time with `clock` at
-          opening, and before verbs commit, at most every 10 minutes. The two clocks may differ by half of the setting
-          maximum_clock_skew, or by 1 second if that is more. By default the ledger writes a small file and takes the
-          file's time, on local paths and where delta-rs commits to an object store. If you give only a `clock`, or open
-          with `read_only`, the ledger writes no such file.
-        - `passing` returns seconds that only grow as time passes, even when somebody sets the clock. The default is the
-          clock's method `passing`, if it has one, else this machine's uptime. Every verb refuses a step of the clock by
-          more than maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step.
-          Without these clocks, a commit of another owner can confirm a step forward.
+        - `storage_clock` returns the storage's time (milliseconds). It may differ from `clock` by half of
+          maximum_clock_skew, or by 1 second if that is more. The ledger compares them at opening, and before verbs
+          commit, at most every 10 minutes. By default it takes the time of a small file that it writes, on local paths
+          and where delta-rs commits to an object store. If you give only a `clock`, or open with `read_only`, it writes
+          no such file.
+        - `passing` returns seconds that grow steadily, even when somebody sets the clock. The default is the clock's
+          method `passing`, or else this machine's uptime. Every verb refuses a step of the clock by more than
+          maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step. Without
+          these clocks, a commit of another owner can confirm a step forward.
 
-        This machine's clock and the times of files decide how long upkeep keeps commits and removed files
-        (log_retention, deleted_file_retention), whatever `clock` says.
+        This machine's clock and the times of files decide how long upkeep keeps commits and removed files.
 
         Args:
             root: A path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog.
@@ -138,11 +125,10 @@ class Ledger:
                 that is mistyped.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, and makes or upgrades nothing. A call that writes raises LedgerIsReadOnly.
-            merge: Overrides the setting `merge`. With auto the ledger writes the files of small commits itself where it
-                can. With statement the engine runs a statement, such as MERGE, for each commit. See `Queue.explain`.
+            merge: Overrides the setting `merge`: auto or statement.
             owner: The name of this process in the view `receipts` (default: user, machine and process).
             sender_id: Stored with every message sent through this object, as its SenderId: an account or a user. By
-                default nothing is stored, and the SenderId is the account of the queues' ARNs.
+                default the SenderId is the account of the queues' ARNs.
             storage_options: delta-rs's options (aws_access_key_id, aws_endpoint, ...), which override those of the
                 environment. The default on S3 with `spark` is the session's configuration of the bucket
                 (fs.s3a.access.key, endpoint, ...).
@@ -237,8 +223,7 @@ class Ledger:
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """Return the queues whose names begin with `prefix`, sorted by name.
 
-        For paging, return at most `max_results` queues, whose names come after `after`. Give the last name of the
-        previous page (SQS has a NextToken instead).
+        For paging, return at most `max_results` queues after `after`, the last name of the previous page.
         """
         for field, value in (("prefix", prefix), ("after", after)):
             if not isinstance(value, str):
@@ -250,8 +235,8 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Delete the queue that has this name now, and all its messages.
 
-        A queue that is made again under the name meanwhile is another queue, and stays. Raises QueueDoesNotExist, also
-        when another delete of the same queue was first.
+        A queue that is made again under the name meanwhile stays. Raises QueueDoesNotExist, also when another delete of
+        the same queue was first.
         """
         self.store.delete_queue(self._named(name), self.clock)
         log.info("the queue %s is deleted", name)
@@ -263,18 +248,16 @@ class Ledger:
         views without Spark. If the session's spark.sql.files.ignoreMissingFiles or ignoreCorruptFiles is on, Spark
         leaves out the rows of a missing or corrupt file.
 
-        `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`), at the
-        instant of that commit. `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of
-        such an instant. The past 7 days can be read, unless the settings of upkeep say otherwise. `receipts`, and the
-        views made of `receipts`, are up to date without an upkeep. The present `queue_depth` has the numbers of
-        `Queue.counts`.
+        `version` shows the view as of a version of the visibility table (as in `receipts` and `Claim.version`).
+        `timestamp` shows the view as of an instant: a datetime with a time zone, or a text of such an instant. The past
+        7 days can be read, unless the settings of upkeep say otherwise.
 
         Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed, also if the ledger's folder is gone.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._require_spark("view")
-        # Spark raises the same error for a missing folder as for a mistyped path. Check that the table exists.
+        # Spark raises the same error for a missing folder as for a mistyped path.
         opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
             return queue_depth(spark, opened.store, self.clock)
@@ -324,11 +307,11 @@ class Ledger:
     def health(self, *, deep: bool = False) -> Health:
         """Return the state of the tables: queues, files, the length of the logs, and files that upkeep would remove.
 
-        The result also has the age of the oldest commit to `visibility` that still needs upkeep. The result's `vitals`
-        are values that grow with the load, and signs that something hangs. Each table's `damaged` names data files that
-        are missing, empty or of another size than the log says. With `deep` the call also reads all of each data file
-        and checkpoint, and counts the rows. The call only reads, through delta-rs, whichever engine commits. `ledger
-        doctor ROOT --json` prints the same state for a monitor.
+        The result also has the age of the oldest commit to `visibility` that still needs upkeep. Its `vitals` are
+        values that grow with the load, and signs that something hangs. Each table's `damaged` names data files that are
+        missing, empty or of another size than the log says. With `deep` the call also reads all of each data file and
+        checkpoint, and counts the rows. The call only reads, through delta-rs, whichever engine commits. `ledger doctor
+        ROOT --json` prints the same state.
 
         Raises:
             StorageFailed: delta-rs cannot read the storage.
@@ -342,9 +325,9 @@ class Ledger:
     def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
         """Cut damaged tables of a ledger back to their last whole versions. Return what was lost.
 
-        The table `messages` is not cut for a missing or damaged data file: only the messages in the file are lost.
-        `root` is a local path. First stop every process that uses the ledger. Removed files are moved to the folder
-        `_ledger_lost` next to the tables. With `dry_run` the call changes nothing.
+        First stop every process that uses the ledger. If a data file of `messages` is missing or damaged, only the
+        messages in the file are lost, and the table is not cut. `root` is a local path. Removed files are moved to the
+        folder `_ledger_lost` next to the tables. With `dry_run` the call changes nothing.
 
         Raises:
             LedgerDamaged: A table cannot be repaired. Nothing was changed, except that unreadable checkpoints may have
@@ -381,15 +364,14 @@ class Ledger:
     def share(root: str = DEFAULT_ROOT, *, group: str, everyone: bool = False) -> SharedLedger:
         """Let all users of a group use the ledger at `root`, a local path. With `everyone` all others may read it.
 
-        The ledger's folders and locks become writable for the group, and its files readable. The same holds for later
-        files. These files have their folder's group, and the folder's default ACL replaces the umask of the process
-        that writes. Without ACLs (on some file systems, and outside Linux) the result's `is_inherited` is False, and
-        every user needs the umask 002. Spark sets permissions by itself: give its session
+        The ledger's folders and locks become writable for the group, and its files readable. Later files have their
+        folder's group and its default ACL. Without ACLs (on some file systems, and outside Linux) the result's
+        `is_inherited` is False, and every user needs the umask 002. Spark sets permissions by itself: give its session
         spark.hadoop.fs.permissions.umask-mode=002.
 
-        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. `ledger
-        doctor` names files that have other permissions. Another call of `share` mends them. If a folder above the root
-        is closed to these users, the result's `to_open` has the commands that open it.
+        Only the superuser, or a member of the group who owns all of the ledger's files, may share a ledger. Another
+        call of `share` mends files that `ledger doctor` names. If a folder above the root is closed to these users, the
+        result's `to_open` has the commands that open it.
 
         Raises:
             LedgerDoesNotExist: There is no ledger.
@@ -409,10 +391,9 @@ class Ledger:
         `receipts` is complete only if a round, or `fill_receipts`, runs at least once within log_retention (by default
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
-        A round drops something for its age only if the storage's own clock confirms the ledger's clock, or if an
-        earlier reading of the ledger's clock does. A round, or the opening of this ledger, made that reading at least
-        mark_seconds before. (This setting is 5 minutes by default; 0: one reading is enough.) `report` gets a line of
-        text for each step. By default the lines are logged at level debug.
+        A round drops something for its age only if the storage's own clock confirms the ledger's clock. Without such a
+        clock, an earlier round or the opening must have read the ledger's clock, at least the setting mark_seconds
+        before. `report` gets a line of text for each step.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
@@ -420,7 +401,7 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._require_delta("upkeep")
-        # Judge ages first: the process may be suspended between two readings of the clock.
+        # The process may be suspended between two readings of the clock, so judge ages first.
         judged = JudgedAges(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
@@ -428,25 +409,22 @@ class Ledger:
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # A round that could not judge ages dropped nothing for its age. The round is not recorded, so a round that
-            # was due stays due.
+            # Ages that could not be judged dropped nothing. Leave the round unrecorded, so that it stays due.
             rounds.record(begun, began_at)
         return done
 
     def rounds(self) -> Rounds:
-        """Return the record of upkeep's rounds: how far the last one went, and whether a process has the right to the
-        next."""
+        """Return the record of upkeep's rounds: the progress of the last one, and who may run the next."""
         return self._require_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Correct the times that were committed by a clock ahead of the right time. Return what was wrong, by queue.
 
-        A queue needs a repair if its time is ahead of the ledger's clock by more than the setting maximum_clock_skew.
-        One commit sets back the queue's time and the deadlines of its messages, and `receipts` records the event "clock
-        repaired". Another commit makes sends to a FIFO queue possible again, if they were refused. If the queue was
-        made or changed under such a clock, a further commit corrects the queue's timestamps, and the instant before
-        which its messages have expired. Running message move tasks are corrected in the same way, each by a commit.
-        Call this only while the ledger's clock is right. With `dry_run` nothing is changed.
+        Call this only while the ledger's clock is right. A queue needs a repair if its time is ahead of the ledger's
+        clock by more than the setting maximum_clock_skew. One commit sets back the queue's time and the deadlines of
+        its messages, and `receipts` records the event "clock repaired". Further commits make refused sends to a FIFO
+        queue possible again, and correct the queue's own timestamps and its running message move tasks. With `dry_run`
+        nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
@@ -459,10 +437,9 @@ class Ledger:
     def backup(self, dest: str | os.PathLike[str], report: Callable[[str], None] | None = None) -> BackupReport:
         """Copy a consistent state of all tables into the folder `dest`, while the ledger is in use.
 
-        First the call fills `receipts`, so it cannot back up a ledger that is open read-only. `dest` must be an empty
-        folder or not exist. `dest` and the ledger must be on local paths. The copy has the messages, their states and
-        the receipts, and no past versions. Messages in flight are in flight after a restore, too, until their
-        deadlines. The copy is as private as the ledger: its group and others may read no more of it. `report` gets a
+        First the call fills `receipts`. `dest` must be an empty folder or not exist. `dest` and the ledger must be on
+        local paths. The copy has the messages, their states and the receipts, and no past versions. Messages in flight
+        stay in flight after a restore, until their deadlines. The copy is as private as the ledger. `report` gets a
         line of text for each step.
 
         Returns:
@@ -472,8 +449,8 @@ class Ledger:
             InvalidParameterValue: `dest` or the ledger's place does not allow a backup.
             LedgerDamaged: A table is damaged.
             LedgerIsReadOnly: The ledger was opened with `read_only`.
-            StorageFailed: The storage failed, or an upkeep removed files before they were copied. In the second case,
-                take the backup again.
+            StorageFailed: The storage failed, or an upkeep removed files before they were copied: then take the backup
+                again.
         """
         from ledger.store.delta.backups import back_up
 
@@ -491,10 +468,10 @@ class Ledger:
         """Make a ledger at `root` from the backup `source`, both on local paths.
 
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
-        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None if nothing
-        was moved. Processes that have the replaced ledger open notice the change, and continue with the restored
-        ledger. The restored ledger appears at `root` only when everything is copied. It keeps the group, the modes and
-        the ACLs of a folder at `root`, and the owner if the superuser restores. `report` says if the group is not kept.
+        place of what `root` holds, which moves to another folder. Returns the path of that folder, or None. Processes
+        that have the replaced ledger open continue with the restored ledger, which appears only when everything is
+        copied. It keeps the group, the modes and the ACLs of a folder at `root`, and the owner if the superuser
+        restores. `report` says if the group is not kept.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """
@@ -525,5 +502,4 @@ class Ledger:
 
 
 def _reopen_queue(arguments: Mapping[str, Any], queue: str) -> Access:
-    """Open a ledger by the arguments of Ledger.open, in another process, and return access to a queue of it."""
     return Ledger.open(**arguments).queue(queue).access

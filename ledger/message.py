@@ -77,7 +77,6 @@ class Message:
 def public_message(
     queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
 ) -> Message:
-    """Return a stored message as users see it. With a `receipt_id` the message has a receipt handle."""
     return public_messages(queue, [stored], now, receipt_id, account)[0]
 
 
@@ -89,7 +88,7 @@ def public_messages(
     account: Account = DEFAULT,
 ) -> list[Message]:
     """Return stored messages as users see them. With a `receipt_id` each has a receipt handle."""
-    # Many messages of a claim share their instants. Make each instant once.
+    # Many messages of a claim share their instants.
     instants, retention = _SharedInstants(), queue.retention
 
     def public(one: StoredMessage) -> Message:
@@ -113,7 +112,7 @@ def public_messages(
 
 
 class _SharedInstants(dict[int | None, Any]):
-    """Instants by milliseconds. An instant is made when it is first looked up."""
+    """Instants by milliseconds, made when they are first looked up."""
 
     def __missing__(self, milliseconds: int | None) -> datetime | None:
         made = self[milliseconds] = None if milliseconds is None else instant(milliseconds)

@@ -1,5 +1,4 @@
-"""Places as users name them, folders above a place that are closed, and the removal of folders that a failed write
-made."""
+"""Places as users name them, closed folders above a place, and the removal of folders that a failed write made."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ def here(field: str, value: object) -> Location:
     home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
     place = locate(field, value, str(Path.cwd()), home)
     if place.is_local:
-        # delta-rs follows a link. So the link's target must be a valid place, too.
+        # delta-rs follows a link, so the link's target must be a valid place, too.
         locate(field, os.path.realpath(place.text), "/", home)
     return place
 
 
 def absent_folders(location: str) -> list[Path]:
-    """Return the missing folders of a local path, the innermost first; none for other places."""
+    """Return the missing folders of a local path, the innermost first."""
     place = recorded(location)
     if not place.is_local:
         return []
@@ -39,10 +38,7 @@ def absent_folders(location: str) -> list[Path]:
 
 
 def find_closed_above(path: Path) -> Path | None:
-    """Return the outermost folder above a local path that this user may not enter; None: there is none.
-
-    If the path leads through a link, the folders above its target count, too.
-    """
+    """Return the outermost folder above a local path (or its link's target) that this user may not enter."""
     for place in (path, Path(os.path.realpath(path))):
         for folder in reversed(place.parents):
             if not folder.is_dir():
@@ -53,7 +49,6 @@ def find_closed_above(path: Path) -> Path | None:
 
 
 def require_open_above(path: Path) -> None:
-    """Raise StorageFailed if this user may not enter a folder above a local path."""
     closed = find_closed_above(path)
     if closed is not None:
         status = closed.stat()
@@ -63,7 +58,7 @@ def require_open_above(path: Path) -> None:
 
 
 def describe_opening(folder: Path) -> str:
-    """Return the command that lets this user enter a folder, and the users who may run the command."""
+    """Return the command that opens a folder to this user, and the users who may run the command."""
     status = folder.stat()
     if status.st_uid == os.geteuid():
         return f"`chmod u+x {shlex.quote(str(folder))}`"
@@ -72,7 +67,6 @@ def describe_opening(folder: Path) -> str:
 
 
 def name_of_group(number: int) -> str:
-    """Return the name of a group, or its number as text."""
     try:
         return grp.getgrgid(number).gr_name
     except KeyError:
@@ -80,7 +74,6 @@ def name_of_group(number: int) -> str:
 
 
 def name_of_user(number: int, *, or_root: bool = False) -> str:
-    """Return the name of a user, or "user" and the number. `or_root`: add that root may do the same."""
     try:
         name = pwd.getpwuid(number).pw_name
     except KeyError:
@@ -89,7 +82,7 @@ def name_of_user(number: int, *, or_root: bool = False) -> str:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove these folders in their order, and stop at the first that cannot be removed, such as one with files."""
+    """Remove these folders in their order, up to the first that cannot be removed, such as one with files."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()

@@ -1,7 +1,4 @@
-"""The queue object that users call.
-
-Most methods call a module that does the work. The store reads and commits.
-"""
+"""The queue object that users call."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class Queue(Settling):
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
         Times are UTC. `last` limits the figure to the last so many seconds. By default the figure begins with the first
-        send or event that is known. The figure has bars for at most 30 holders. Needs matplotlib.
+        known send or event. It has bars for at most 30 holders.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -79,7 +76,7 @@ class Queue(Settling):
 
     @property
     def arn(self) -> str:
-        """The queue's ARN, by which policies name it. Its account and region are settings of the ledger."""
+        """The queue's ARN, by which policies name it. The account and region are the ledger's settings."""
         return self.access.arn
 
     @overload
@@ -115,50 +112,40 @@ class Queue(Settling):
         **A DataFrame**: every row is a message. The body is the column `body`, or the column that `body=` names. If
         there is no column `body`, the body is the whole row as JSON. With a body column, the columns delay_seconds,
         message_attributes, message_group_id, message_deduplication_id and aws_trace_header are sent, too. Other columns
-        are not sent: a process warns of them once in the log. If whole rows are sent to a FIFO queue, the columns
-        message_group_id and message_deduplication_id are applied as well. A delay on a FIFO queue and a deduplication
-        id on a standard queue are refused. Returns a `Sent`, with `count` and `ids()`.
+        are not sent, and the log warns of them. On a FIFO queue, message_group_id and message_deduplication_id also
+        apply to whole rows. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
-        DataFrame is. If the ledger has a Spark session, the table goes through Spark. Columns are accepted or refused
-        alike with Spark and without: a column without values may have any type, and delays may be whole floats. (Rows
-        that are sent as JSON differ in a few types, see docs/reference/sending-and-outputs.md.) Returns a `SentTable`,
-        whose `ids()` is a pyarrow.Table. The column message_attributes may have maps, dictionaries (pandas), structs,
-        lists of structs of key and value, or JSON objects as text. A null field of a struct is no attribute.
+        DataFrame is. With a Spark session the table goes through Spark. Returns a `SentTable`, whose `ids()` is a
+        pyarrow.Table. docs/reference/sending-and-outputs.md has the types of columns.
 
-        **A list** has strings, or entries of SQS, which are dictionaries. An entry has the key MessageBody, and may
-        have DelaySeconds, MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. An entry with
-        another key is refused. One string or entry may also come without a list. The result is a list with a
-        SendOutcome for each, in order. The outcome of a sent entry is the message's id as a text, and has its sequence
-        number and MD5s. The keyword arguments are defaults for the entries. To send a dictionary as a JSON body, use
-        `json.dumps`.
+        **A list** has strings, or entries of SQS: dictionaries with MessageBody, and optionally DelaySeconds,
+        MessageAttributes, MessageGroupId, MessageDeduplicationId and AWSTraceHeader. One string or entry may also come
+        without a list. The keyword arguments are defaults for the entries. To send a dictionary as a JSON body, use
+        `json.dumps`. Returns a SendOutcome for each entry, in order: the message's id as a text, with its sequence
+        number and MD5s.
 
         LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches, a wrong entry is refused alone, and the others are sent.
-        The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. If some
-        were refused, the log ("ledger.send") warns. With `all_or_nothing=True` the first error is raised, and nothing
-        is sent. The same holds for a string or entry without a list, and for a table. If an entry for a FIFO queue
-        lacks its group, or a needed deduplication id, the whole list is refused, as in SQS.
+        The outcome of a refused entry is false and has the error. `all(outcomes)` says whether all were sent. With
+        `all_or_nothing=True`, for a table, and for a string or entry without a list, the first error is raised, and
+        nothing is sent. If an entry for a FIFO queue lacks its group, or a needed deduplication id, the whole list is
+        refused, as in SQS.
 
-        **Retries.** `attempt_id` makes a retry safe. A send that was committed under this id is not sent again, and the
-        retry returns its ids. Another send under the same id (other messages, another number of messages, another queue
-        of the ledger) is an error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by
-        its deduplication id. In Airflow, use the id
-        {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}.
+        **Retries.** `attempt_id` makes a retry safe: a send that was committed under this id is not sent again, and the
+        retry returns its ids. Another send under the same id (other messages, or another queue of the ledger) is an
+        error. A FIFO queue takes no attempt id: for 5 minutes it recognizes a repeated message by its deduplication id.
 
-        Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the two
-        evaluations differ (in number, bodies, groups or attributes), the call is refused and nothing is sent. If Spark
-        commits (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
-        Delays are not compared.
+        Under an attempt id a DataFrame is evaluated twice: to count and hash its rows, and to write them. If the
+        evaluations differ (in number, bodies, groups or attributes, but not delays), nothing is sent. If Spark commits
+        (engine="spark"), the DataFrame is evaluated once, and the executors keep its rows until they are sent.
 
         Raises:
-            InvalidParameterValue: A body is no string, or the message is over the queue's MaximumMessageSize. Or a
-                column is missing, Spark cannot compute the rows, or a keyword argument is valid for no message of the
-                queue. Or the DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
+            InvalidParameterValue: A value is not allowed, a column is missing, or Spark cannot compute the rows. Or the
+                DataFrame is a streaming one: send its batches in foreachBatch. Nothing was sent.
             MissingParameter: A body is empty, or a group is missing.
             InvalidMessageContents: A body has a character that SQS does not allow.
             OverLimit: The send would pass the MaximumMessages or MaximumStoredBytes of the queue. Nothing was sent.
-            QueueDoesNotExist: The queue was deleted before the call. Or it was deleted while a DataFrame was sent: then
-                no message of the DataFrame is left.
+            QueueDoesNotExist: The queue was deleted before the call, or while a DataFrame was sent. No message is left.
         """
         common = {
             "delay_seconds": delay_seconds,
@@ -181,16 +168,13 @@ class Queue(Settling):
         claim may have fewer messages than are visible.
 
         On FIFO queues a claim has messages in order. A message is not received while an earlier message of its group is
-        in flight, delayed or locked. Groups come in the order in which they became receivable. A group became
-        receivable when its first visible message came, or when that message's delay ended. If a claim or a lock on a
-        message of the group ended later, that end counts. A claim takes all receivable messages of a group before those
-        of the next group.
+        in flight, delayed or locked. A claim takes all receivable messages of a group before those of the next group.
+        The group that has been receivable for longest comes first.
 
         A visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, and not received. If that queue does not exist or cannot take the message, the message is received. For a
-        message in doubt (its `claim.write` was begun and not finished) the receive asks the output table. If the
-        message's rows are in the table, the message is deleted. If not, a fence is committed to the table, and the
-        message can be received. If the table cannot be asked, other messages are still received.
+        queue, if that queue can take it. For a message in doubt (its `claim.write` was begun and not finished) the
+        receive asks the output table. If the message's rows are in the table, the message is deleted. If not, a fence
+        is committed to the table, and the message can be received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -203,26 +187,21 @@ class Queue(Settling):
         Raises:
             OverLimit: A standard queue with Limits=SQS is at its quota, and the call does not wait. (On a FIFO queue,
                 and after a wait, the claim is empty instead.)
-            OutputUnreadable: Only messages in doubt are left to receive, and their output table, which the error names,
-                cannot be asked.
+            OutputUnreadable: Only messages in doubt are left to receive, and their output table cannot be asked.
             QueueDoesNotExist: The queue was deleted before the call or during the wait, even if it was made again.
         """
         return receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
     def receive_many(self, requests: Sequence[Sequence[int | str | None]]) -> list[Claim]:
-        """Receive for several requests in one commit.
+        """Receive for several requests in one commit, without waiting.
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`. The last values may be left out.
-        The call does not wait. The result has a Claim for each request, in their order, each with its own receipt. The
-        claims are those of receives one after the other at one instant. But each message goes to one claim only, even
-        with a timeout of 0. On FIFO queues a group goes to one new claim only, even if that claim leaves messages of
-        the group. All claims that are not empty have the same `version`. The call is safe to retry if every request has
-        an attempt id.
+        The result has a Claim for each request, in their order, each with its own receipt. Claims that are not empty
+        have the same `version`. Each message goes to one claim only, even with a timeout of 0. On FIFO queues each
+        group goes to one new claim only. The call is safe to retry if every request has an attempt id.
 
-        If one request fails, its claim is empty and has the `error`, and the other requests are still served. The error
-        is OverLimit if a standard queue's quota is used up, also by claims of this call. The error is
-        InvalidParameterValue if the attempt holds more messages than the request asks for, and OutputUnreadable as in
-        `receive`.
+        If one request fails, its claim is empty and has the `error`: OverLimit, OutputUnreadable or
+        InvalidParameterValue, as in `receive`. The other requests are still served.
 
         Raises:
             InvalidParameterValue: A request is wrong, or two requests have the same attempt id. Nothing was received.
@@ -255,47 +234,42 @@ class Queue(Settling):
         `function` returns one of:
 
         - one DataFrame: the whole claim is done, messages without a row too;
-        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value in that column, or
-          if the message has no row. Every value but null counts, also "", 0, False and NaN. Neither such rows nor that
-          column are written;
+        - one DataFrame, and `reason` names a column of it. A message failed if its row has a value other than null in
+          that column, or if the message has no row. Neither such rows nor that column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
           only has the reasons, in its columns message_id and reason.
 
         A row to write that names no message of the claim is an error.
 
-        **Failed messages** that `function` reports are released in the commit that acknowledges the others. The queue's
-        RedrivePolicy says after how many receives a message is a dead letter. Without a policy a message that fails at
-        its third receive, or later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked
-        after that many receives, unless the policy made it a dead letter before. With `failures`, each failed message
-        gets a row in that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict
-        is park, release, or dead_letter. A dead_letter is a released message that was received as often as the queue's
-        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
-        written_at.
+        **Failed messages** that `function` reports are released in the commit that acknowledges the others. By the
+        queue's RedrivePolicy they become dead letters. Without a policy a message that fails at its third receive, or
+        later, is parked (hidden for `park` seconds). With `maximum_receives` a message is parked after that many
+        receives, unless the policy made it a dead letter before. With `failures`, each failed message gets a row in
+        that table with message_id, reason, verdict, receive_count, receipt_handle and body. The verdict is park,
+        release or dead_letter (released, and received as often as the RedrivePolicy allows). With `stamped`, rows of
+        both tables also have receipt_id, claim_version, worker and written_at.
 
-        **Errors.** If `function` raises, or Spark raises while it computes the rows, the claim is tried again in
-        halves. Each part that succeeds is written and acknowledged by itself, so a function that aggregates then gets
-        only parts of the claim. If a message raises alone, it failed, with its own exception as the reason. At the end
-        one more commit releases or parks the messages that raised. If everything raises alike (see
-        `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and the error is raised.
-        A single message that raises in a claim of n costs at most 2 log2(n) + 3 more calls, with log2(n) rounded up.
+        **Errors.** If `function` or Spark raises while the rows are computed, the claim is tried again in halves. Each
+        part that succeeds is written and acknowledged by itself, so a function that aggregates then gets only parts of
+        the claim. If a message raises alone, it failed, with its own exception as the reason. If everything raises
+        alike (see `ledger.work.isolation`), the claim is released uncounted (this receive does not count) and the error
+        is raised. docs/reference/outcomes.md has the costs.
 
         **With `per_row`** the `function` gets a Row of one message in place of the DataFrame, in Spark's Python
         workers. The function returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. If
-        `function` raises for a message, the message failed, with the error as the reason. Nothing is computed again.
-        If all messages of a claim fail alike, the claim is released uncounted and a LedgerError is raised. At least
-        three of these messages must have been received for the first time. An error of the surroundings (a missing
-        module, no connection) needs no such messages.
+        `function` raises for a message, the message failed, with the error as the reason. If enough messages fail alike
+        and none succeeds (docs/reference/outcomes.md), the claim is released uncounted and a LedgerError is raised.
 
-        **The end.** With `until` "empty" the loop ends when two conditions hold. No message is visible, delayed or
-        locked (on a FIFO queue, messages behind a hidden one of their group do not count). And no lease or postponement
-        ends within the visibility timeout. "once" ends after one receive, "forever" never. At an error the current
-        claim is released. The receive of that claim counts only if the JVM died or the memory ran out. SIGTERM in the
-        main thread also releases the claim, and raises SystemExit, unless other code handles the signal. If others took
-        a claim over, the worker receives the next one.
+        **The end.** With `until` "empty" the loop ends when no message is visible, delayed or locked, and no lease or
+        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden one of their group
+        do not count.) "once" ends after one receive, "forever" never. At an error the current claim is released. Its
+        receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim,
+        and raises SystemExit, unless other code handles the signal. If others took a claim over, the worker receives
+        the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
         `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default notebooks and prompts
-        print the lines, and other processes log them. `bar` is as in `consume`, and advances with each claim.
+        print the lines, and other processes log them. `bar` is as in `consume`.
 
         Returns counts of what was done. Raises what `function` raises for all messages alike, and what `Claim.write`
         raises, except LeaseLost.
@@ -347,41 +321,36 @@ class Queue(Settling):
         claims.
 
         Args:
-            handler: Gets a Message, or with `batch` a list of at most so many. `concurrency` threads call a plain
-                function. The same number of tasks of one event loop call an `async def`. The handler returns the
-                message's row (a dict, a dataclass or a named tuple), a list of rows, or None for no row. With `batch`
-                it returns None, or a list with such an answer for each message, in order. An exception in that list
-                concerns only its message. Rows get the column message_id.
-            output: A Delta table, as in `Claim.write`. Without an output the handler must return no row, and messages
-                are deleted.
+            handler: Gets a Message, or with `batch` a list of at most so many. A plain function runs in `concurrency`
+                threads, an `async def` in as many tasks of one event loop. The handler returns the message's row (a
+                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list
+                with such an answer for each message, in order. An exception in that list concerns only its message.
+                Rows get the column message_id.
+            output: A Delta table, as in `Claim.write`. Without an output the handler must return no row.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. If
-                there are several, the handler must be importable: a function at the top level of a module. If a process
-                is killed, its messages can be received again when their lease ends, and the other processes continue.
+                there are several, the handler must be a function at the top level of a module.
             max_messages: The most messages of a new claim. By default the size adapts: about as many messages as are
-                handled in `flush_seconds`, at most `flush_rows`. The size is at least 100, and twice what the handlers
-                work on at once, if these fit in `max_bytes`. While a process has as many unsettled messages as two such
-                claims, it receives no further claim.
-            max_bytes: How many bytes of bodies each process holds in memory, plus at most one body. Bodies count until
-                their messages are settled. Exception: while the handler raises for all messages, the process reads
-                more, until it has decided whether the handler is broken.
+                handled in `flush_seconds`, at most `flush_rows`. A process receives no further claim while it has as
+                many unsettled messages as two such claims.
+            max_bytes: How many bytes of unsettled bodies each process holds in memory, plus at most one body. While the
+                handler raises for all messages, the process may read more, to decide whether the handler is broken.
             visibility_timeout, attempt_id, until: As in `work`. Consumers that run at once must have different attempt
                 ids, or none. Under a shared id two consumers handle the same messages twice.
             flush_rows, flush_seconds: The handled messages of a claim are settled together when there are `flush_rows`
-                of them, or when the first was handled `flush_seconds` ago. They are also settled when all messages of
-                the claim are handled, or when memory is full (`max_bytes`).
+                of them, or when the first was handled `flush_seconds` ago. They are also settled when the whole claim
+                is handled, or when memory is full (`max_bytes`).
             maximum_receives: A message that fails at this receive, or a later one, is parked (hidden for `park`
                 seconds). By default the queue's RedrivePolicy decides. Without a policy the limit is 3.
             retry_after: A message that failed is hidden for so many seconds before it is received again.
             schema: As in `Claim.write`. Columns of numbers that `consume` made, and that no schema declares, become
                 wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
-            flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed,
-                at most about this cost is repeated, and the calls that were running.
-            group_limits: How many messages of a group the handlers of all processes together may get. Give one
-                GroupLimit for every group, or a dictionary with a GroupLimit for each group, and with the key None for
-                all other groups. A message over its group's limit waits in the process for about two seconds
-                at most. A message that would have to wait longer is released uncounted, and hidden until the limit
-                allows it, for at most 60 seconds. Messages without a group have no limit.
+            flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed, at
+                most about this cost is repeated, and the calls that were running.
+            group_limits: How many messages of a group the handlers of all processes together may get: one GroupLimit
+                for every group, or a dictionary by group, with the key None for all others. A message over its group's
+                limit waits, or is released uncounted and hidden until the limit allows it, for at most 60 seconds.
+                Messages without a group have no limit.
             limits_folder: Calls of `consume` on one machine that name the same folder share their limits. By default
                 the limits hold for the processes of this call.
             bar: Whether to show a progress bar. By default terminals and notebooks show one if `rich` is installed (the
@@ -389,20 +358,18 @@ class Queue(Settling):
             report: As in `work`.
 
         If the handler raises, only that message fails: it is released, or parked, with the exception as the reason. A
-        message whose answer cannot be written fails, too, and this receive does not call the handler for it again. The
-        message becomes a dead letter at once, or is parked if the queue has no dead-letter queue. Its reason shows what
-        the handler returned (500 characters, for 100 messages a commit).
+        handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. A message whose answer cannot be
+        written becomes a dead letter at once, or is parked if the queue has no dead-letter queue. Its reason shows what
+        the handler returned.
 
-        If a batch raises, the handler is called again with its halves, until each message that raises is alone. A
-        handler raises `ledger.RetryLater` or `ledger.Reject` for another treatment. If all messages raise alike, the
-        claims are released uncounted and the error is raised (rules: `ledger.work.handler_evidence`). On a FIFO queue
-        each group is handled in order, one message or batch at a time. The group's messages after one that is not done
-        are released uncounted.
+        If a batch raises, the handler is called again with its halves, until each message that raises is alone. If all
+        messages raise alike, the claims are released uncounted and the error is raised (rules:
+        `ledger.work.handler_evidence`). On a FIFO queue each group is handled in order. The group's messages after one
+        that is not done are released uncounted.
 
-        The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first such
-        signal no waiting message goes to the handler, and running calls are waited for. Finished work is written, and
-        all other messages are released uncounted. A second signal releases at once everything that is not written. At
-        the end SystemExit or KeyboardInterrupt is raised.
+        The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first
+        signal it waits for running calls, writes finished work, and releases all other messages uncounted. A second
+        signal releases at once everything that is not written. At the end SystemExit or KeyboardInterrupt is raised.
 
         Returns:
             The counts of what was done.
@@ -424,15 +391,14 @@ class Queue(Settling):
         """Return the claim of a receipt, so that another process can continue its work.
 
         The claim has the messages under this receipt that nobody deleted, released, moved, locked or received again. If
-        there are none, or if the receipt is None, the claim is empty and false. On a standard queue `messages()` has
-        the oldest first. On a FIFO queue it has one group after the other, each in order. Groups come in the order in
-        which their first messages arrived.
+        there are none, or if the receipt is None, the claim is empty and false. `messages()` has the oldest first, on a
+        FIFO queue one group after the other. Groups come in the order in which their first messages arrived.
 
         Raises:
             InvalidParameterValue: The value cannot be a receipt.
         """
         record = self.access.record()
-        # An empty claim has no receipt, and neither have messages that nobody received. None must not find these.
+        # Look for nothing under None: messages that nobody received have no receipt, either.
         checked_receipt = receipt_id if is_receipt(receipt_id) else None
         grant = None if checked_receipt is None else self.access.store.held(record, checked_receipt)
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=checked_receipt)
@@ -442,8 +408,7 @@ class Queue(Settling):
 
         `queue.explain("receive", 10, visibility_timeout=60)` explains `queue.receive(10, visibility_timeout=60)`. A
         receive does not wait unless `wait` is given. For a verb of several commits (the purge of a FIFO queue) the
-        result shows the first commit. No argument may be a DataFrame of Spark. Works on a ledger that is open
-        read-only, too.
+        result shows the first commit. No argument may be a DataFrame of Spark. The ledger may be open read-only.
 
         Raises what the verb raises. Raises LedgerError for a ledger in memory. Raises InvalidParameterValue for another
         verb than receive, receive_many, send, delete, change_visibility, settle, lock, purge, restore,
@@ -469,8 +434,7 @@ class Queue(Settling):
         Raises:
             LedgerError: The message is in flight or deleted.
             MessageDoesNotExist: There is no such message.
-            OutputUnreadable: A `claim.write` left the message in doubt, and the output table cannot say whether its row
-                is in.
+            OutputUnreadable: The message is in doubt, and the output table cannot say whether its row is in.
         """
         record = self.access.record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
@@ -482,11 +446,12 @@ class Queue(Settling):
     def purge(self, older_than: float | None = None) -> int:
         """Delete every message that is in the queue now, in flight or not. Return how many.
 
-        A message that is sent during the call is deleted or stays. A FIFO queue, even an empty one, forgets all
-        deduplication ids. So messages that were sent before can be sent again. With `older_than` (seconds, 0 or more)
-        only messages that were sent longer ago are deleted, counted from the call by this process's clock. The age of a
-        dead letter counts from its first send. Such a purge is one commit and forgets no deduplication id. The setting
-        purge_interval does not apply to it.
+        A message that is sent during the call is deleted or stays. A FIFO queue forgets all deduplication ids, so
+        messages that were sent before can be sent again.
+
+        With `older_than` (seconds, 0 or more) only messages that were sent longer ago are deleted, by this process's
+        clock. The age of a dead letter counts from its first send. No deduplication id is forgotten, and the setting
+        purge_interval does not apply.
 
         Raises:
             PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
@@ -510,22 +475,21 @@ class Queue(Settling):
 
         The call copies every message that is neither deleted nor expired: visible, delayed, locked or in flight. A copy
         has the message's body, attributes, group, deduplication id, trace header and sender, but a new id, and was
-        never received. In a standard queue a copy is as old as its message, and a delay continues. If such a copy would
-        expire at once by the target's MessageRetentionPeriod, it counts as sent now. In a FIFO queue every copy counts
-        as sent now. Each group stays in order, and no copy is left out as a duplicate.
+        never received. In a standard queue a copy is as old as its message, and a delay continues. A copy that would
+        expire at once, or that goes to a FIFO queue, counts as sent now. Each group stays in order, and no copy is left
+        out as a duplicate.
 
         Only messages that arrived before the copy's first call are copied. Messages that are acknowledged or moved
-        during the copy may be copied or not. Better stop the senders and receivers of this queue first. This ledger may
-        be open read-only.
+        during the copy may be copied or not: better stop senders and receivers first. This ledger may be open
+        read-only.
 
-        Safe to retry, and while another call copies: each part is one commit, which also records the copy's progress.
-        The same call again sends only messages that no earlier call has sent, and none if the copy is complete. To copy
-        the queue once more, give a new `attempt_id`. `bar` and `report` are as in `consume`.
+        The call is safe to retry. It copies in parts, each one commit. The same call again sends only messages that no
+        earlier call has sent. To copy the queue once more, give a new `attempt_id`. `bar` and `report` are as in
+        `consume`.
 
         Raises:
             InvalidParameterValue: The target is this queue, or of the other kind (FIFO or standard). Or a message is
-                over the target's MaximumMessageSize. The parts before this message's part are copied, and the same call
-                continues after them.
+                over the target's MaximumMessageSize. The parts before are copied.
             OverLimit: The copy would pass the MaximumMessages or MaximumStoredBytes of the target. The parts before are
                 copied.
             QueueDoesNotExist: A queue is gone.
@@ -562,10 +526,10 @@ class Queue(Settling):
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Copied:
-        """Send the messages of an exported file to this queue, as `copy_to` sends those of a queue.
+        """Send the messages of an exported file to this queue, in parts, each one commit.
 
-        Safe to retry, as `copy_to` is: the same file again sends only messages that no earlier call has sent. To import
-        a file once more, give a new `attempt_id`. The file is imported in parts, each one commit.
+        Safe to retry: the same file again sends only messages that no earlier call has sent. To import a file once
+        more, give a new `attempt_id`.
 
         Raises:
             InvalidParameterValue: The file is no export, was changed, or is of the other kind of queue. Or the queue
@@ -579,25 +543,22 @@ class Queue(Settling):
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
         retry. The view `in_flight` lists them by receipt, state and reason. With a `receipt_id` only messages that were
-        released under this receipt become visible. (None, the receipt of an empty claim, has none.) A message that
-        somebody receives during the call stays with its receiver. Receive counts stay, so `work` and `consume` park a
-        parked message again at its next failure. `reason` is as in `Claim.release`. By default each message keeps its
+        released under this receipt become visible (under None, none). Receive counts stay, so `work` and `consume` park
+        a parked message again at its next failure. `reason` is as in `Claim.release`. By default each message keeps its
         reason.
         """
         return settling.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
-        """Undo the acknowledgement of a claim: make its deleted messages visible. Return how many become visible.
+        """Make the deleted messages of a claim visible again. Return how many (0 under the receipt None).
 
         No earlier receipt works on a restored message. Only messages within their retention are restored, and only
-        while their receipts are kept (the setting keep_deleted_receipts). Returns 0 if there is nothing to restore
-        under the receipt, or if the receipt is None.
+        while their receipts are kept (the setting keep_deleted_receipts).
 
-        A `claim.write` may have left messages in doubt under the receipt. These are restored if their deadline has
-        passed, whether or not their rows are in the output table. If the table does not have the rows, the call first
-        commits a fence to the table. So a writer that is still running cannot write the rows. A table that is gone (it
-        is missing, or another table is in its place) cannot be fenced. If such a table comes back, a writer that is
-        still running could add its rows to those of the next receiver.
+        Messages that a `claim.write` left in doubt under the receipt are restored if their deadline has passed, whether
+        or not their rows are in the output table. If the rows are not in the table, the call first commits a fence to
+        it, so that a writer that is still running cannot write them. A table that is gone (missing, or replaced by
+        another table) cannot be fenced: if it comes back, that writer could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -661,8 +622,7 @@ class Queue(Settling):
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
         """Return the names of the queues whose RedrivePolicy names this queue, sorted.
 
-        For paging, return at most `max_results` names after `after`, the last name of the page before (SQS's
-        NextToken).
+        For paging, return at most `max_results` names after `after`, the last name of the page before.
         """
         return queue_settings.source_queues(self.access, after, max_results)
 
@@ -682,9 +642,8 @@ class Queue(Settling):
             max_messages: At most so many messages move.
 
         Raises:
-            InvalidParameterValue: `where` is no predicate, and the error has the parser's words. Or `destination`
-                cannot take the messages. Or no destination is given, and no queue's RedrivePolicy names this queue, so
-                it is no dead-letter queue. Nothing is moved.
+            InvalidParameterValue: `where` is no predicate, `destination` cannot take the messages, or no destination is
+                given and no queue's RedrivePolicy names this queue. Nothing is moved.
             QueueDoesNotExist: There is no queue `destination`.
         """
         return queue_settings.redrive(self.access, where, destination, max_messages)
@@ -694,7 +653,7 @@ class Queue(Settling):
     ) -> str:
         """Start moving the messages of this dead-letter queue to their origins, or to `destination`.
 
-        As SQS's StartMessageMoveTask. Returns the task's handle. Without a rate all visible messages move in one
+        Returns the task's handle, as SQS's StartMessageMoveTask. Without a rate all visible messages move in one
         commit, before the return. With a rate, this process moves about that many messages a second in the background.
         If the process ends, rounds of `Ledger.upkeep` in any process continue the task, each with one step.
 
@@ -725,18 +684,17 @@ class Queue(Settling):
     def attributes(self) -> dict[str, str]:
         """Return all attributes as text, except for SQS's approximate numbers of messages (see `counts`).
 
-        QueueArn, CreatedTimestamp and LastModifiedTimestamp (seconds) are among them.
-        `ledger.rules.attribute_kinds.OURS` names the attributes that SQS does not have.
+        CreatedTimestamp and LastModifiedTimestamp are in seconds. `ledger.rules.attribute_kinds.OURS` names the
+        attributes that SQS does not have.
         """
         return queue_settings.attributes(self.access)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Change only the named attributes, for calls that begin later.
+        """Change only the named attributes, for calls that begin later, in one commit or none.
 
-        A change is one commit, or none if the attributes have these values already. Changes of different attributes at
-        the same time all take effect. If the queue was deleted, or was made again under the name, the call raises
-        QueueDoesNotExist. Raises InvalidAttributeName, InvalidAttributeValue, and InvalidParameterValue for a
-        RedrivePolicy or a RedriveAllowPolicy.
+        Changes of different attributes at the same time all take effect. Raises QueueDoesNotExist if the queue was
+        deleted, even if it was made again. Raises InvalidAttributeName, InvalidAttributeValue, and
+        InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
         """
         queue_settings.change_attributes(self.access, lambda known: attributes)
 
@@ -766,8 +724,7 @@ class Queue(Settling):
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Add a statement to the queue's Policy, as SQS's AddPermission.
 
-        Only `ledger serve` enforces the policy, for its callers. For all other processes the storage decides who may
-        read and write a ledger.
+        Only `ledger serve` enforces the policy. Other processes need only the storage's permissions.
 
         Raises:
             InvalidParameterValue: The label is wrong or in use, an account's id is wrong, or an action is unknown or
@@ -779,10 +736,7 @@ class Queue(Settling):
         )
 
     def remove_permission(self, label: str) -> None:
-        """Remove the statement of this label from the queue's Policy.
-
-        Raises InvalidParameterValue if there is no such statement.
-        """
+        """Remove the statement of this label from the queue's Policy. Raises InvalidParameterValue if there is none."""
         queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:

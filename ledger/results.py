@@ -24,8 +24,7 @@ class OutcomeList(list[One]):
 class SendOutcome(str):
     """The outcome of one entry of a send, as SQS's SendMessageBatchResult has it.
 
-    The outcome is a text: the id of the message. A refused entry has no message, so its outcome is an empty text, which
-    is false. `all(queue.send(bodies))` says whether all were sent.
+    The outcome is a text: the id of the message, or an empty text for a refused entry, which is false.
 
     `sequence_number` is for FIFO queues. A duplicate has the id and the sequence number of its original. `error` is the
     exception for which the entry was refused, or None.
@@ -46,7 +45,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # SQS's sentence does not say what to do. So show the advice, too.
+        # SQS's sentence does not say what to do. The advice, which str() adds, does.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -91,7 +90,7 @@ class SendOutcome(str):
 
     @property
     def sender_fault(self) -> bool:
-        """SQS's SenderFault: True for a refused entry, which the sender has to correct."""
+        """SQS's SenderFault: True for a refused entry."""
         return self.error is not None
 
 
@@ -123,9 +122,9 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has, by state, and the age in seconds of the oldest one (None: no message).
 
-    No message is older than `age_of_oldest`, except deleted, expired and moved ones. If small sends were joined into
-    one file, the age may be a finished message's, sent up to `open_segment_seconds` (a setting) earlier. `deleted`,
-    `expired` and `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    `age_of_oldest` ignores deleted, expired and moved messages. But if small sends were joined into one file, it may be
+    the age of such a message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and `moved`
+    (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int
@@ -147,7 +146,6 @@ class Counts:
 
 
 def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
-    """Return the fields of two results of one kind, added pairwise."""
     return [first + second for first, second in zip(astuple(one), astuple(other))]
 
 
@@ -177,12 +175,10 @@ class Consumed:
     """The result of `Queue.consume`. The numbers count messages, unless stated otherwise.
 
     `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: receives in which
-    the handler raised, or whose rows could not be written: a message that failed three times counts three times.
-    `retried`: receives that ended with RetryLater, or because RetryLater had closed the group. `limited`: receives that
-    a group's limit gave back for later. `rejected`: messages for which the handler raised Reject. `parked`: messages
-    hidden for `park` seconds, because they failed too often, or because no retry helps and there is no dead-letter
-    queue. `lost`: messages lost to others. `rows`: rows written. `cost`: the sum of the rows' column that the argument
-    `cost` names.
+    the handler raised, or whose rows could not be written. `retried`: receives that ended with RetryLater, or because
+    RetryLater had closed the group. `limited`: receives that a group's limit gave back for later. `rejected`: messages
+    for which the handler raised Reject. `parked`: messages hidden for `park` seconds. `lost`: messages lost to others.
+    `rows`: rows written. `cost`: the sum of the rows' column that the argument `cost` names.
     """
 
     claims: int = 0

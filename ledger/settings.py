@@ -1,7 +1,4 @@
-"""The settings of a ledger, each with its default.
-
-`conf/ledger.toml` has the same settings with comments.
-"""
+"""The settings of a ledger, each with its default. `conf/ledger.toml` explains them."""
 
 from __future__ import annotations
 
@@ -25,9 +22,7 @@ else:
 
 ENGINES = ("auto", "spark", "delta-rs")
 MERGES = AUTO, STATEMENT = ("auto", "statement")
-#: The settings with a fixed set of words.
 WORDS = {"engine": ENGINES, "merge": MERGES}
-#: The table of a settings file that holds the settings.
 TABLE = "ledger"
 YEAR = 31_536_000
 #: The pattern of each text setting, and its bound in words.
@@ -35,9 +30,9 @@ TEXTS = {
     "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
     "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
 }
-#: The greatest value of each number setting. A value must be greater than 0. LEAST and MAY_BE_0 have the exceptions.
+#: The greatest value of each number setting.
 MOST = {
-    # The bound of the pause between two attempts doubles, and a float overflows after about 1,030 doublings.
+    # The bound of the pause between attempts doubles, and a float overflows after about 1,030 doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
     "messages_per_segment": SEQ_BOUND,
@@ -53,10 +48,9 @@ MOST = {
     "log_retention": YEAR,
     "deleted_file_retention": YEAR,
 }
-#: The smallest value of each of these settings. A reader of a version needs the version's commits and files for as long
-#: as it reads.
+#: A reader of a version needs its commits and files for as long as it reads.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
-#: The settings that may be 0, which turns their rule off.
+#: 0 turns the rules of these settings off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
 
@@ -64,52 +58,37 @@ MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 class Settings:
     """How a ledger works. Durations are in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
-    #: The engine that commits: auto, spark or delta-rs.
+    #: Which engine commits.
     engine: str = "auto"
-    #: How calls commit. With auto the ledger writes the files of small commits itself, where storage and table allow
-    #: it. With statement the engine runs a statement, such as MERGE, for each commit.
+    #: With statement the engine runs a statement, such as MERGE, for each commit. With auto the ledger writes the files
+    #: of small commits itself, where it can.
     merge: str = AUTO
-    #: How often a call is tried before it raises ContentionOutlastedRetries.
     maximum_attempts: int = 60
-    #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone, for a bounded
-    #: time.
+    #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone.
     losses_before_waiting: int = 3
-    #: The most messages of one segment of a bulk send.
     messages_per_segment: int = 1_000_000
-    #: The most messages of one data file of a bulk send. A read of a few neighbouring messages reads one or two such
-    #: files.
     messages_per_file: int = 250_000
-    #: True syncs files to the disk before a call returns, so that its commits survive a power cut. With False a call
-    #: returns sooner, but a power cut may lose the commits of about the last half minute, or the ledger. (Linux writes
-    #: files to the disk after 30 s by default.) Use False for scratch ledgers and tests.
+    #: With False a power cut may lose the commits of about the last half minute, or the whole ledger: Linux writes
+    #: files to the disk after 30 s by default.
     sync: bool = True
-    #: True promises that only one driver writes where commits could get lost. These places are output tables on S3 to
-    #: which Spark commits, and a local path that machines share.
+    #: True promises that only one driver writes to output tables on S3 to which Spark commits, and to a local path that
+    #: machines share. There, commits of several drivers could get lost.
     single_driver: bool = False
-    #: How long a waiting receive sleeps between two looks at the tables' versions.
     poll_interval: float = 0.2
-    #: How long deleted messages keep their receipts. After this time, upkeep takes the receipts away to join rows.
+    #: How long deleted messages keep their receipts.
     keep_deleted_receipts: int = 3_600
-    #: A process appends no more sends to an open segment of this age.
     open_segment_seconds: int = 3_600
-    #: How far apart the clocks of two drivers may be. A call that finds clocks further apart raises ClocksDisagree.
+    #: How far apart the clocks of two drivers may be.
     maximum_clock_skew: float = 30.0
-    #: Upkeep drops messages for their age only if an earlier round or the opening read the clock at least this long
-    #: before. Both the wall clock and the machine's uptime must show that this time has passed. If the storage has a
-    #: clock of its own, that clock is asked instead. 0: one reading of the clock is enough.
+    #: Upkeep drops messages for their age only if the clock was read at least this long before. 0: at once.
     mark_seconds: int = 300
-    #: The account and the region in the queues' ARNs. A RedrivePolicy must name a queue by an ARN with both, or by its
-    #: name.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
-    #: On queues with Limits=SQS, another purge within this time raises PurgeQueueInProgress. 0: never.
+    #: Only with Limits=SQS, like the next setting. 0: never.
     purge_interval: int = 60
-    #: With Limits=SQS, a new queue raises QueueDeletedRecently if its name was a queue's that was deleted within this
-    #: time. 0: never. At most log_retention.
+    #: At most log_retention.
     deletion_interval: int = 60
-    #: How long commits stay in the tables' logs, and how long files stay that the present version does not need. Both
-    #: settings decide which past versions can be read. Upkeep that vacuums makes them properties of the tables. None:
-    #: upkeep leaves the property as it is (30 days and 7 days in a new ledger).
+    #: Upkeep that vacuums makes both properties of the tables. None: the property stays as it is.
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 
@@ -127,12 +106,12 @@ class Settings:
 
     @property
     def skew(self) -> int:
-        """The value of the setting maximum_clock_skew, in milliseconds."""
+        """The setting maximum_clock_skew, in milliseconds."""
         return round(self.maximum_clock_skew * MILLISECONDS)
 
     @property
     def account(self) -> arns.Account:
-        """The account and the region of the ledger's queues in ARNs."""
+        """The account and the region in the queues' ARNs."""
         return arns.Account(self.account_id, self.region)
 
     @classmethod
@@ -152,7 +131,6 @@ class Settings:
 def require_within(
     log_retention: int, name: str, value: int | None, fix: str = "Lower it, or raise log_retention."
 ) -> None:
-    """Raise InvalidParameterValue if `value`, the value of the setting `name`, is longer than `log_retention`."""
     if value is not None and value > log_retention:
         bound = f"Must be at most log_retention, which is {log_retention}: the log must reach back as far"
         raise InvalidParameterValue(name, value, bound, fix)
@@ -168,7 +146,7 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
     if kind is bool:
         return None if isinstance(value, bool) else "Must be true or false"
     kinds = (int,) if kind is int else (int, float)
-    # Ask whether the value is within the bounds, not outside: for NaN (not a number) each comparison is false.
+    # NaN is within no bounds: each comparison with it is false.
     if (
         isinstance(value, kinds)
         and not isinstance(value, bool)
@@ -193,7 +171,6 @@ def _tables(path: str | Path) -> dict[str, Any]:
 
 
 def _checked_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the table [ledger]. Raise InvalidParameterValue for another table or an unknown setting."""
     for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(
             name, tables[name], f"Settings belong in the table [{TABLE}]", f"Put it below a line [{TABLE}]."

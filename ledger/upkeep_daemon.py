@@ -1,26 +1,15 @@
 """The loop that runs rounds of upkeep when enough commits were made or enough time has passed.
 
-Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. If several
-processes look, one of them runs the round, and the others leave it to that process.
+Once a period `Upkeeper.run` checks whether a round is due (a *look*), and runs a round that is due. A look reads the
+newest version numbers of three tables, and the record of the last round if it may have changed: three requests on an
+object store, or more if there are new log files. `rules.upkeep` says when a round is due, and
+`store.delta.verbs.rounds` how the record and the lease work.
 
-**A look** reads the newest version numbers of three tables, and the record of the last round if it may have changed. On
-an object store a look makes three requests, or more if there are new log files. `rules.upkeep` says when a round is
-due, and `store.delta.verbs.rounds` how the record and the lease work.
-
-**One at a time.** An Upkeeper takes the upkeep lease, the right to run upkeep of this ledger, before a round.
-(`Ledger.upkeep` by itself takes no lease.) If another process holds the lease, the Upkeeper leaves the round to that
-process. A killed holder never gives the lease back. Therefore an Upkeeper that has seen the same lease held for
-LEASE_SECONDS, by the machine's uptime, takes the next lease. A process that looks only once, as cron's, takes the next
-lease if the held one is older than OLD_LEASE_SECONDS by the clocks. If the holder was only slow, two rounds run at
-once, which is safe.
-
-**Failures.** A look or a round that failed is logged with its cause and tried again. After each failure in a row the
-pause doubles, up to LONGEST_PAUSE. A failure that a retry cannot fix (an altered table, damage) is logged at level
-error, and tried again like any other. The ledger's other errors are logged as warnings, and an unexpected exception as
-an error with its traceback.
-
-**The end.** Before each step of a round the loop asks whether it must end. If it must, the loop stops the round, gives
-the lease back, and returns.
+**One at a time.** Before a round an Upkeeper takes the upkeep lease. (`Ledger.upkeep` by itself takes none.) If another
+process holds the lease, the Upkeeper leaves the round to that process. A killed holder never gives the lease back.
+Therefore an Upkeeper that has seen the same lease held for LEASE_SECONDS, by the machine's uptime, takes the next
+lease. A process that looks only once, as cron's, takes the next lease if the held one is older than OLD_LEASE_SECONDS
+by the clocks. If the holder was only slow, two rounds run at once, which is safe.
 """
 
 from __future__ import annotations
@@ -51,15 +40,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits for a number of seconds, or until the process is told to end. Returns whether the process was told to end.
+#: Waits for a number of seconds, or until the process is told to end. Returns whether it was.
 Wait = Callable[[float], bool]
-#: If an Upkeeper has seen the same lease held for this many seconds, it takes the next lease.
 LEASE_SECONDS = 900.0
-#: A process that looks once takes the next lease if the held one was taken so many seconds ago, by the clocks.
 OLD_LEASE_SECONDS = 3_600.0
-#: The longest pause after failures, in seconds. If the period is longer, the pause is the period.
+#: If the period is longer, the longest pause is the period.
 LONGEST_PAUSE = 3_600.0
-#: Each pause is up to this fraction longer or shorter, at random, so that processes do not look at the same time.
+#: Each pause is up to this fraction longer or shorter, so that processes do not look at the same time.
 JITTER = 0.1
 #: The errors that a retry cannot fix: a person has to.
 UNMENDED = (
@@ -78,9 +65,7 @@ SHORTEST_PERIOD, LONGEST_PERIOD = 1.0, 86_400.0
 def period_of(name: str, text: str) -> float:
     """Return a period in seconds, from a text such as 90, 90s, 5m or 1h.
 
-    Raises:
-        InvalidParameterValue: The text is no such period, or is not from 1 s to 24 h. The error is about the option
-            `name`.
+    Raises InvalidParameterValue, about the option `name`, unless the period is from 1 s to 24 h.
     """
     seconds = seconds_of_time(text, "smh") or 0.0
     if not SHORTEST_PERIOD <= seconds <= LONGEST_PERIOD:
@@ -89,14 +74,13 @@ def period_of(name: str, text: str) -> float:
 
 
 def in_unit(period: float) -> str:
-    """Return a period in seconds as text with its unit, such as 90s, 5m or 1h."""
     sizes = (("h", 3_600), ("m", 60), ("s", 1))
     unit, size = next((unit, size) for unit, size in sizes if size == 1 or period % size == 0)
     return f"{period / size:g}{unit}"
 
 
 class _Ended(Exception):
-    """The process was told to end, so the round stops before its next step."""
+    """The process was told to end."""
 
 
 class Upkeeper:
@@ -112,16 +96,11 @@ class Upkeeper:
         passing: Passing = UPTIME,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare the upkeep of one ledger.
+        """Prepare the upkeep of a ledger on Delta tables.
 
-        Args:
-            ledger: A ledger on Delta tables.
-            period: The approximate number of seconds between two looks (see JITTER). After failures the pause is
-                longer.
-            vacuum: As in `Ledger.upkeep`.
-            report: The function that gets the report of each round that did something. By default the report is logged
-                at level info.
-            jitter: Returns a random number from 0 to 1.
+        About every `period` seconds the loop looks, after failures less often. `vacuum` is as in `Ledger.upkeep`.
+        `report` gets the report of each round that did something (default: log it). `jitter` returns a random number
+        from 0 to 1.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
         self._report, self._passing, self._jitter = report or _log, passing, jitter
@@ -135,10 +114,8 @@ class Upkeeper:
     def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
         """Look again and again, with a pause after each look, until `wait` returns True.
 
-        Args:
-            wait: Waits, and returns whether the loop must end.
-            is_ended: Returns whether the loop must end; called before each step of a round.
-            first: How many seconds to wait before the first look.
+        If `is_ended` returns True before a step of a round, the round stops and its lease is given back. The first look
+        comes after `first` seconds.
         """
         pause = first
         while not wait(pause):
@@ -161,9 +138,8 @@ class Upkeeper:
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False, *, once: bool = True) -> UpkeepReport | None:
         """Run a round if one is due and this process gets the lease. Return its report, or None if no round ran.
 
-        `once`: this process does not look again.
-
-        Raises what `Ledger.upkeep` raises, StorageFailed, and _Ended if `is_ended` returns True during the round.
+        `once`: this process does not look again. Raises what `Ledger.upkeep` raises, and _Ended if `is_ended` returns
+        True during the round.
         """
         looked, now = self._rounds.look(), self._ledger.clock()
         over = self._is_over(looked, now if once else None)
@@ -189,12 +165,7 @@ class Upkeeper:
         return done
 
     def _is_over(self, looked: Look, now: int | None) -> bool:
-        """Return whether this process may take the next lease. Note the time at which a lease is first seen held.
-
-        The process may take it if the lease of the look was given back, or was seen held for LEASE_SECONDS. A
-        process that looks once (`now`; None: it looks again) may also take it if the held lease is older than
-        OLD_LEASE_SECONDS.
-        """
+        """Return whether this process may take the next lease. `now` is None if the process looks again."""
         if not looked.is_held:
             self._seen = None
             return True

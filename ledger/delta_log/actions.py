@@ -1,4 +1,4 @@
-"""The Delta actions (commitInfo, txn, add, remove) of the client's commits, in the form of Delta's protocol."""
+"""The Delta actions of the client's commits, in the form of Delta's protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import bound_text, partition_text
 from ledger.version import __version__
 
-#: One action: a dict that becomes one JSON line of a log file.
+#: A line of a log file.
 Action = dict[str, Any]
-#: The name of this package as the writer of a commit, in the table's history.
 ENGINE = f"ledger/{__version__}"
 #: The `operationParameters` of a commit that only appends.
 APPENDED = {"mode": "Append"}
@@ -32,12 +31,11 @@ def commit_info(
 
 
 def txn_action(transaction: tuple[str, int], now: int) -> Action:
-    """Return the `txn` action of a transaction (application id, version) that the commit carries."""
     return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
 
 
 def remove_action(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
-    """Return the `remove` action of a file. `is_change` is False if the same rows are in another file of the commit."""
+    """Return the `remove` action of a file. `is_change` is False if the commit adds the same rows."""
     remove = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
     return {"remove": {**remove, "partitionValues": _values(partition), "size": size}}
 
@@ -52,10 +50,9 @@ def add_action(
     *,
     is_change: bool = True,
 ) -> Action:
-    """Return the `add` action of a file that has `rows`.
+    """Return the `add` action of a file. `is_change` is False if the rows were in the table before.
 
-    The action gets the number of rows. For each column of `statistics` it gets the count of nulls, and the minimum and
-    maximum, if the column has a value. `is_change` is False if the rows were in the table before.
+    The log gets nulls, minimum and maximum of the columns `statistics`.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

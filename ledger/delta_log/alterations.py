@@ -1,14 +1,9 @@
 """Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-A table is *altered* if it differs from its spec (`replay.require_plain` has the rule). The client makes no direct
-commits to an altered table. Instead, one of two things happens:
+A table is *altered* if it differs from its spec (see `replay.require_plain`). Either statements of the engine read and
+write it, or the engine refuses it, and calls raise TableAltered.
 
-- The engine's own statements read and write the table, which takes longer.
-- The engine refuses the table: `refusal_of` for delta-rs, `SparkTables.refusal` for Spark. Calls raise TableAltered,
-  and `ledger doctor` shows the refusal.
-
-tests/delta_log/test_foreign.py tries each feature that delta-rs can switch on, and fails if `DELTA_RS_WRITES` has the
-wrong features.
+tests/delta_log/test_foreign.py fails if `DELTA_RS_WRITES` has the wrong features.
 """
 
 from __future__ import annotations
@@ -25,32 +20,31 @@ from ledger.delta_log.delta_rs_commits import odd_path, unremovable
 
 #: The beginning of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-#: The features of writer version 2, which every table of the ledger has.
+#: The features of writer version 2.
 PLAIN = frozenset({"appendOnly", "invariants"})
-#: The features with which delta-rs reads and writes a table.
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
-#: The features of tables to which delta-rs can append rows. Other commits may fail.
+#: Features with which delta-rs can append rows. Other commits may fail.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: The property (in SQL) for how long a feature must be out of use before DROP FEATURE ... TRUNCATE HISTORY drops it, by
-#: default a day. (A drop without TRUNCATE HISTORY may add the feature `checkpointProtection`, which delta-rs refuses.)
+#: The property for how long a feature must be out of use before a drop with TRUNCATE HISTORY. (A drop without TRUNCATE
+#: HISTORY may add the feature `checkpointProtection`, which delta-rs refuses.)
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
-#: By feature: the properties that switch the feature off, and the features to drop afterwards.
+#: By feature: the properties that switch it off, and the features to drop afterwards.
 SWITCHED_OFF = {
     "deletionVectors": ("'delta.enableDeletionVectors'='false'", ["deletionVectors TRUNCATE HISTORY"]),
     "columnMapping": ("'delta.columnMapping.mode'='none'", ["columnMapping TRUNCATE HISTORY"]),
     "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
     "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
     "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    # Delta cannot drop the change data feed. Without the property, no files of changes are written.
+    # Delta cannot drop it. Without the property, no files of changes are written.
     "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
     "domainMetadata": ("", ["domainMetadata"]),
 }
 #: Features that Delta drops only after the features that need them.
 NEEDED_BY_OTHERS = ("domainMetadata",)
-#: Features, apart from changeDataFeed, that Delta 4.4 cannot drop: their classes are no RemovableFeature.
+#: Features that Delta 4.4 cannot drop: their classes are no RemovableFeature.
 PERMANENT = frozenset(
     {
         *("allowColumnDefaults", "clustering", "generatedColumns", "identityColumns", "timestampNtz"),
@@ -59,14 +53,12 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
-#: With this property, Delta forgets the table's transactions after a time. A retried write could then commit twice.
+#: With this property, Delta forgets transactions after a time. A retried write could then commit twice.
 FORGETS = "delta.setTransactionRetentionDuration"
-#: A further note about TRUNCATE HISTORY.
 TRUNCATES = (
     " (if Delta refuses, a version of the last minute has the feature: run the statement again after a minute. It "
     "removes older versions of the table, with the receipts that upkeep has not yet copied from them)"
 )
-#: The advice if nothing else undoes an alteration.
 RESTORE = "restore an earlier backup (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
     f"{RESTORE}, or make a new ledger and send it the messages of this ledger. "
@@ -75,7 +67,6 @@ NO_WAY_BACK = (
 
 
 def why_forgetful(properties: Mapping[str, str]) -> str | None:
-    """Return why Delta forgets the transactions of a table with these properties; None: Delta keeps them."""
     if FORGETS not in properties:
         return None
     return (
@@ -92,7 +83,6 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 
 
 def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
-    """Return Spark's statements that undo alterations. An alteration that none of them undoes has no statement."""
     table, sql_statements = f"ALTER TABLE delta.`{place}`", list[str]()
     for name in sorted(altered, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
@@ -111,7 +101,6 @@ def undo_statements(place: str, altered: Iterable[str]) -> list[str]:
 
 
 def describe_undo(place: str, altered: Sequence[str]) -> str:
-    """Return advice on how to undo alterations of a table."""
     ways = list[str]()
     undoing = undo_statements(place, altered)
     if undoing:
@@ -141,18 +130,15 @@ class TableRefusal(NamedTuple):
 
 
 def describe_alterations(table: str, place: str, altered: Sequence[str]) -> TableRefusal:
-    """Return, in words, which alterations a table has, and how to undo them."""
     what = f"somebody gave the table {table} {', '.join(altered)}, which the ledger's tables do not have"
     return TableRefusal(what, describe_undo(place, altered))
 
 
 def unappendable(loaded: DeltaTable) -> list[str]:
-    """Return the writer features of a loaded table because of which delta-rs cannot even append rows."""
     return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 
 def alterations_of(loaded: DeltaTable) -> list[str]:
-    """Return the alterations of a table that delta-rs has loaded (see `alterations`)."""
     protocol = loaded.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     return alterations(features, loaded.metadata().configuration)
@@ -163,8 +149,8 @@ def refusal_of(
 ) -> TableRefusal | None:
     """Return why the client refuses to read and write a table through delta-rs; None: it does not refuse.
 
-    `loaded` is the table as of some version. `columns` are the columns that the caller needs. `appends`: the caller
-    only reads and appends rows, so append-only tables and tables with an `odd_path` are not refused.
+    `columns` are those that the caller needs. `appends`: the caller only reads and appends rows, so append-only tables
+    and tables with an `odd_path` are not refused.
     """
     features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
@@ -191,7 +177,6 @@ def refusal_of(
 
 
 def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    """Return, in words, the alterations of a loaded table, and how to undo them; empty: there are none."""
     altered = alterations_of(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 
@@ -199,7 +184,6 @@ def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
 def refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
 ) -> TableRefusal | None:
-    """Return `refusal_of` a table's newest version; None also if the table cannot be read."""
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
         return refusal_of(table, place, loaded, columns)

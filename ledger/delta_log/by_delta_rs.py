@@ -1,7 +1,4 @@
-"""DeltaTables with delta-rs as the engine, without a JVM.
-
-Most reads and commits are direct (see `log`). The others use a table that delta-rs has loaded.
-"""
+"""DeltaTables with delta-rs as the engine, without a JVM. Most reads and commits are direct (see `log`)."""
 
 from __future__ import annotations
 
@@ -101,9 +98,8 @@ class DeltaRsTables:
         purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path,
-        commits survive a power cut. `by_statement`: only statements of delta-rs commit rows. `read_metadata` parses a
-        commit's metadata, and `purpose_of` returns its purpose. `advise` returns advice on a failure, or ""."""
+        """`sync`: on a local path, commits survive a power cut. `by_statement`: only statements of delta-rs commit
+        rows. `advise` returns advice on a failure, or ""."""
         self.advise = advise
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
@@ -136,15 +132,12 @@ class DeltaRsTables:
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
-        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table that failed; None: none was found."""
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return why a table that failed is refused; None: no reason is known."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
@@ -257,12 +250,9 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that delta-rs runs: on a local path on a copy of the log, unless the table was
-        altered (see `replay.Altered`). The caller has checked that the snapshot's rows are as the edits suppose.
-        """
+        """Commit edits, which `require_expected` has accepted, as one MERGE that delta-rs runs."""
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
-            # A forked child cannot run delta-rs, which would look for conflicts in the newer versions. After Conflict
-            # the caller decides again on the newest version.
+            # A forked child cannot run delta-rs. After Conflict the caller decides again on the newest version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
@@ -401,7 +391,6 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        # `delete_rows` raises TableAltered if delta-rs cannot remove a file that it may have to remove.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
@@ -446,7 +435,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             # delta-rs itself would make two commits to remove the files.
             gone = find_unneeded_files(loaded, since, self._specs[table].staged)
-            # Before a file is removed, make the files that replace it survive a power cut.
+            # Before a file is removed, make the files that replace it durable.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
@@ -463,10 +452,7 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """Return a context for one commit to the newest version of a table, which delta-rs has loaded.
-
-        Raises what `LogWriter.guarding` raises, and TableAltered for a table that refuses appends.
-        """
+        """Return a context for one commit. Raises TableAltered if the table refuses appends."""
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded

@@ -1,4 +1,4 @@
-"""DeltaTables with Spark as the engine. Most reads and commits are direct (see `log`), and Spark makes the others."""
+"""DeltaTables with Spark as the engine. Most reads and commits are direct (see `log`)."""
 
 from __future__ import annotations
 
@@ -51,12 +51,11 @@ from ledger.runtime.forks import require_own
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The errors that Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: With more edits than this, a MERGE runs in a session that compiles its code, which is then faster.
+#: With more edits than this, a MERGE runs faster in a session that compiles its code.
 MOST_EDITS_OF_SMALL = 5_000
-#: A history asks Spark for this many commits more than are known: others may commit meanwhile.
+#: How many commits more than known a history asks for: others may commit meanwhile.
 MEANWHILE = 10
 
 
@@ -84,11 +83,9 @@ class SparkTables:
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _name_no_jobs,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`specs` and `locations` have the spec and the location of each table, by its name. `sync`: on a local path
-        commits survive a power cut, and on HDFS direct commits do. `by_statement`: only statements of Spark commit
-        rows. `read_metadata` parses a commit's metadata, and `purpose_of` returns its purpose. `name_jobs` takes a
-        session and a commit's metadata, and returns a context in which the session's jobs have names. `advise` returns
-        advice on a failure, or ""."""
+        """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`: only
+        statements of Spark commit rows. `name_jobs` returns a context in which the session's jobs have names. `advise`
+        returns advice on a failure, or ""."""
         self.advise = advise
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
@@ -109,21 +106,18 @@ class SparkTables:
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
-        """Return the table's place."""
         return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> TableRefusal | None:
-        """Return the alterations of a table that failed, if the path is local; None: none was found."""
         place = self.locations[table]
         return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
-        # Features need no check here: Spark itself refuses a feature that it does not know, perhaps only at a commit.
+        # Spark itself refuses a feature that it does not know, perhaps only at a commit.
         properties = self.layout(table).properties
         alterations = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
         alterations += [FORGETS] if FORGETS in properties else []
@@ -186,7 +180,6 @@ class SparkTables:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        # A statement checks the rows again, perhaps on a later version.
         require_expected(snapshot, self._specs[table], edits)
         return self.paths.commit(
             table,
@@ -204,7 +197,6 @@ class SparkTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit edits as one MERGE that Spark runs, which fails if a row is not as its edit supposes."""
         self._require_transactions_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
@@ -252,8 +244,8 @@ class SparkTables:
             if len(transactions) + len(beside) > 1:
                 begun = self.begin(session, self.locations[table])
                 for transaction in transactions:
-                    # Delta notes which application ids were read. If another writer commits a transaction of these
-                    # ids meanwhile, this commit fails.
+                    # Delta notes which ids were read. If another writer commits under these ids meanwhile, this commit
+                    # fails.
                     committed = begun.txnVersion(transaction[0])
                     require_next(transaction, None if committed < 0 else int(committed))
                 commit_rows(session, begun, frame, *transactions, *beside)
@@ -311,7 +303,7 @@ class SparkTables:
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
     def _bound(self, table: str, name: str, value: int) -> str:
-        """Return a bound of a column as SQL. `value` is in milliseconds for a column of instants."""
+        """`value` is in milliseconds for a column of instants."""
         is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
         return f"timestamp_millis({value})" if is_instant else str(value)
 
@@ -375,23 +367,21 @@ class SparkTables:
 
     def vacuum(self, table: str) -> None:
         session = self._session()
-        # Before a file is removed, make the files that replace it survive a power cut.
+        # Before a file is removed, make the files that replace it durable.
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
-        # After a direct commit, Spark does not remove old entries of the log. So ask Delta to remove them now.
+        # After a direct commit, Spark does not remove old entries of the log.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 
     def begin(self, session: SparkSession, location: str) -> Any:
-        """Begin a transaction of Delta on the newest version of a table."""
         self.state_at(location)
         none = jvm_of(session).scala.Option.empty()
         log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
     def make_durable_at(self, location: str) -> None:
-        """Make the newest version of any table survive a power cut (see `DeltaTables.make_durable`)."""
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:
@@ -429,6 +419,5 @@ class SparkTables:
         return retry_while_gap(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
-        """Return `spark_commits.committing` for a session of this thread."""
         session = self._session(small=small)
         return committing(session, metadata, self._name_jobs(session, metadata))

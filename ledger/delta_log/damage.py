@@ -1,8 +1,7 @@
-"""Search for damage in a table's log entries, checkpoints and data files; removal of damaged checkpoints from the log.
+"""Search for damage in a table's log entries, checkpoints and data files; removal of damaged checkpoints.
 
-A checkpoint of a version sums up all entries up to that version. If a checkpoint is damaged, nothing is lost while
-these entries exist, from version 0 or from an older intact checkpoint on. Entries that an intact checkpoint sums up are
-needed only to read versions of the past.
+If a checkpoint is damaged, nothing is lost while the entries exist that it sums up, from version 0 or from an older
+intact checkpoint on. Entries that an intact checkpoint sums up are needed only to read past versions.
 
 Most checks of entries look only at local paths: an object store never keeps half of a file.
 """
@@ -50,13 +49,11 @@ from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
 
 log = logging.getLogger("ledger.opening")
-#: An error names at most this many damaged files.
 MOST_NAMED = 3
-#: The size up to which a table's data files are read after a call failed. `doctor --deep` and `repair` have no bound.
+#: The size up to which a table's data files are read after a call failed.
 DECODED_BYTES = 64 << 20
-#: If more than this many entries are unchecked, or none was checked yet, check only the entries after a checkpoint.
+#: The most unchecked entries for which no checkpoint is looked up.
 MOST_BEFORE_CHECKPOINTS = 20
-#: The advice about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
     "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
@@ -67,7 +64,7 @@ WITHOUT_ENTRIES = (
     "BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-#: The folder next to a ledger's tables for files that a repair or an opening moves out of them.
+#: The folder next to a ledger's tables for files that are moved out of them.
 LOST = "_ledger_lost"
 
 
@@ -75,12 +72,10 @@ class TableDamage(NamedTuple):
     """The damage of a table.
 
     Attributes:
-        version: The newest version.
-        entries: The faults, by version, of entries that it needs.
-        checkpoints: The paths of damaged checkpoint files, see `Checkpoints.bad`.
+        entries: The faults, by version, of entries that the newest version needs.
+        checkpoints: See `Checkpoints.bad`.
         files: The faults, by path, of data files that the log names.
-        is_recoverable: Whether the log has every entry after the newest intact checkpoint. Then nothing is lost if
-            `checkpoints` are removed.
+        is_recoverable: Whether the log has every entry after the newest intact checkpoint.
     """
 
     version: int
@@ -90,7 +85,6 @@ class TableDamage(NamedTuple):
     is_recoverable: bool = True
 
     def error(self, table: str) -> LedgerDamaged | None:
-        """Return the error that names the damage; None: there is none."""
         if self.entries:
             return damaged(table, *next(iter(sorted(self.entries.items()))))
         if self.files:
@@ -104,26 +98,22 @@ class TableDamage(NamedTuple):
         return None
 
     def listed(self) -> str:
-        """Return the damaged data files in words."""
         named_files = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
         more = f"; and {len(self.files) - MOST_NAMED:,} more" if len(self.files) > MOST_NAMED else ""
         return f"{len(self.files):,} of the data files that it names are not as written: {named_files}{more}"
 
 
 class PastDamage(NamedTuple):
-    """Damage of entries that a checkpoint sums up.
+    """Damage of entries that a checkpoint sums up: their faults by version.
 
-    Attributes:
-        entries: The faults of these entries, by version.
-        readable_from: The version of the first readable checkpoint at or after the last of these entries; 0: there is
-            none. Versions from the first of these entries to the version before this checkpoint may be lost.
+    Versions from the first fault to the one before `readable_from` may be lost. `readable_from` is the first readable
+    checkpoint at or after the last fault; 0: there is none.
     """
 
     entries: Mapping[int, str]
     readable_from: int
 
     def error(self, table: str) -> LedgerDamaged | None:
-        """Return the error that names the damage; None: there is none."""
         return damaged(table, *min(self.entries.items())) if self.entries else None
 
 
@@ -132,11 +122,8 @@ def find_damage(
 ) -> TableDamage:
     """Look for damage in the newest version of a table.
 
-    With `deep`, read data files in full, and checkpoints from the newest one down to an intact one. `needs_info`: an
-    entry without a `commitInfo` counts as damaged.
-
-    Raises what the storage raises. Raises DeltaError if delta-rs cannot read the log, and no damage that was found
-    explains this.
+    With `deep`, read data files in full, and checkpoints down to an intact one. `needs_info`: an entry without a
+    `commitInfo` is damaged. Raises DeltaError if delta-rs cannot read the log for another reason.
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
@@ -158,19 +145,19 @@ def find_damage(
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
-        # Others may have removed a missing file from the table: look at the newer version.
+        # Others may have removed a missing file from the table since.
         loaded, wrong = again, find_faulty_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
 class Checkpoints(NamedTuple):
-    """The damaged checkpoints of a table, and the newest intact one.
+    """The checkpoints of a table.
 
     Attributes:
-        bad: The paths of the unreadable checkpoint files that are newer than `intact`, and of a checkpoint that
-            `_last_checkpoint` names and that is gone.
+        bad: The paths of unreadable files newer than `intact`, and of a checkpoint that `_last_checkpoint` names and
+            that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
-        old: The paths of the unreadable checkpoint files before `intact`. Only for local paths.
+        old: The paths of unreadable files before `intact`, on local paths.
     """
 
     bad: tuple[str, ...]
@@ -179,7 +166,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
-    """Read checkpoints in full, on an object store only down to an intact one. Raises what the storage raises."""
+    """Read checkpoints in full, on an object store only down to an intact one."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _bad_and_intact(files, paths, deep=True)
@@ -192,12 +179,9 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
-    """Look for damage in the entries that the newest intact checkpoint sums up.
+    """Look for damage in the entries that the newest intact checkpoint sums up, on local paths only.
 
-    Looks only at local paths.
-
-    `intact` is the version of that checkpoint, if the caller has read all of it. With `intact`, each entry is parsed.
-    Without `intact`, take the newest checkpoint whose end can be read, and parse only entries that do not look whole.
+    If the caller has read all of that checkpoint, `intact` is its version, and each entry is parsed.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -226,8 +210,6 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
 
 
 def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
-    """Return for how many seconds a table keeps its log. If delta-rs cannot read the table, return a new table's
-    value."""
     try:
         properties = opened(location, storage_options).metadata().configuration
     except DeltaError:
@@ -236,8 +218,7 @@ def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the error about damage that `find_past_damage` finds, or about an unreadable old checkpoint; None: there
-    is none, or the log cannot be read."""
+    """Return the error about damage of past versions or of an old checkpoint; None: none, or the log cannot be read."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
@@ -247,11 +228,7 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
 
 
 def find_first_readable(location: str) -> int:
-    """Return the first version of a table that can be read.
-
-    The version is 0 if the entry of version 0 exists and has the table's columns. Otherwise it is the version of the
-    first checkpoint of the log, or 0 without a checkpoint. The result is also 0 elsewhere than on a local path.
-    """
+    """Return the first version of a table that can be read; 0 elsewhere than on a local path."""
     if not recorded(location).is_local:
         return 0
     files = table_files(location, None)
@@ -263,7 +240,6 @@ def find_first_readable(location: str) -> int:
 
 
 def _looks_whole(content: bytes | None) -> bool:
-    """Return whether an entry looks whole, without parsing its JSON. A removed entry (None) counts as whole."""
     if content is None:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
@@ -278,10 +254,9 @@ def _looks_whole(content: bytes | None) -> bool:
 def damage_causing_failure(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the damage that made an engine fail; None: no damage was found, or the table cannot be read.
+    """Return the damage that made an engine fail; None: none was found, or the table cannot be read.
 
-    A data file of the right size can be damaged inside. So if the table has no other damage, and at most DECODED_BYTES,
-    its data files are read.
+    A data file of the right size can be damaged inside, so small tables are read in full.
     """
     try:
         damage = find_damage(location, storage_options).error(table)
@@ -298,7 +273,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log after its last checkpoint. Each is checked once, and only on a local path.
+    """The entries after a log's last checkpoint on a local path. Each is checked once.
 
     Both engines take an empty entry for a commit that changes nothing.
     """
@@ -308,13 +283,12 @@ class LogTail:
         self._whole: int | None = None
 
     def require(self, version: int) -> None:
-        """Raise LedgerDamaged if an entry after the last checkpoint, up to a version, stays flawed."""
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # A restored log begins at the next million. If no checkpoint were looked up, this check could try a million
-            # entries that do not exist.
+            # A restored log begins at the next million: without its checkpoint, a million missing entries would be
+            # tried.
             since = max(since, _summed_up_to(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -324,11 +298,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed if an entry of an output table stays empty or torn.
-
-    The entries after the last checkpoint are checked, up to `version` (None: up to the newest). Checks only local
-    paths.
-    """
+    """Raise Flawed if an entry after the last checkpoint, up to `version`, stays empty or torn, on a local path."""
     if not recorded(location).is_local:
         return
     files = table_files(location, None)
@@ -345,9 +315,7 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up_to(files: TableStorage, version: int) -> int:
-    """Return the version of a checkpoint whose end can be read, at most `version`. The checkpoint that
-    `_last_checkpoint` names is tried first (if it is one file), then the newest. If there is none, return the version
-    before the first entry."""
+    """Return the version of a readable checkpoint up to `version`; without one, that before the first entry."""
     hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
         return hinted
@@ -358,12 +326,10 @@ def _summed_up_to(files: TableStorage, version: int) -> int:
 
 
 def lost_folder(root: Path) -> Path:
-    """Return a new path of a folder for files that are moved out of tables."""
     return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
 
 
 def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
-    """Move unreadable checkpoints out of tables, as `mend_checkpoints` does. Return the paths of these files."""
     lost = lost_folder(root)
     mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
     if mended:
@@ -374,11 +340,9 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     """Move unreadable checkpoints of a table on a local path to the folder `lost`. Return the paths of their files.
 
-    If the log lacks an entry after the newest intact checkpoint, do nothing. `_last_checkpoint` is moved, too, if it is
-    unusable or the newest checkpoint is damaged.
-
-    Without `deep`, do nothing unless `_last_checkpoint` or the checkpoint that it names is broken, and read only the
-    end of each checkpoint file.
+    If the log lacks an entry after the newest intact checkpoint, do nothing. `_last_checkpoint` is moved, too, if it
+    may name one of them. Without `deep`, do nothing unless `_misses_checkpoint`, and read only the end of each
+    checkpoint file.
     """
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
@@ -398,9 +362,9 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 
 
 def set_aside(place: Path, lost: Path, path: str) -> None:
-    """Move a file of a table, and Hadoop's checksum of the file, to the folder `lost`.
+    """Move a file of a table to the folder `lost`. Raises FileNotFoundError if the file is gone.
 
-    Spark would compare that checksum with the next file of that name. Raises FileNotFoundError if the file is gone.
+    Hadoop's checksum goes with it: Spark would compare it with the next file of that name.
     """
     *folders, name = path.split("/")
     for file_path in ("/".join([*folders, f".{name}.crc"]), path):
@@ -411,8 +375,7 @@ def set_aside(place: Path, lost: Path, path: str) -> None:
 
 
 def _misses_checkpoint(place: Path) -> bool:
-    """Return whether `_last_checkpoint` cannot be parsed, or the checkpoint that it names is missing, or a file of that
-    checkpoint is empty."""
+    """Return whether `_last_checkpoint` cannot be parsed, or names a missing or empty checkpoint."""
     try:
         hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
         named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
@@ -425,12 +388,6 @@ def _misses_checkpoint(place: Path) -> bool:
 
 
 def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
-    """Return the paths of the damaged checkpoint files after the newest intact checkpoint, and the version of that
-    checkpoint (-1: there is none).
-
-    A damaged file is unreadable, or `_last_checkpoint` names it and it is gone. Without `deep`, only the end of each
-    file is read.
-    """
     bad: list[str] = []
     hinted = hinted_checkpoint(files)
     gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))
@@ -451,12 +408,10 @@ def _unreadable_files(files: Storage, paths: list[str], version: int, *, deep: b
 
 
 def _single(version: int) -> str:
-    """Return the path of a version's checkpoint that is one file."""
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def _row_count_in_footer(files: Storage, path: str) -> int | None:
-    """Return how many rows a Parquet file has, as the file's end says; None: the end cannot be read."""
     try:
         with files.open(path) as file:
             return int(file.metadata.num_rows)
@@ -465,7 +420,6 @@ def _row_count_in_footer(files: Storage, path: str) -> int | None:
 
 
 def _count_rows(files: Storage, path: str) -> int | None:
-    """Return how many rows a Parquet file has, by reading all of them; None: they cannot be read."""
     try:
         with files.open(path) as file:
             groups = range(file.metadata.num_row_groups)
@@ -475,17 +429,15 @@ def _count_rows(files: Storage, path: str) -> int | None:
 
 
 def _whole_rows(file: pq.ParquetFile, group: int) -> int:
-    """Return how many rows a row group has. Raises what Arrow raises for damaged bytes or invalid text."""
     rows = file.read_row_group(group, use_threads=False)
     rows.validate(full=True)
     return int(rows.num_rows)
 
 
 def find_faulty_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return the faults of the data files of a loaded table, by path. Without `deep`, only the files' sizes are
-    compared.
+    """Return the faults of a loaded table's data files, by path. Without `deep`, only compare sizes.
 
-    Files outside the table are left out: they belong to another table.
+    Files outside the table belong to another table, and are left out.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:

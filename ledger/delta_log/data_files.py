@@ -10,19 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append. (A single row may be larger.)
+#: The most bytes in memory of the rows of a row group, and of a file of a direct append.
 ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: The average size of values, in bytes, above which a column has no dictionary.
+#: The average bytes of a value above which a column has no dictionary: long values mostly do not repeat.
 LONG = 1_024
-#: A path contains at most MOST_IN_PATH characters of a partition's value. Characters that may need an escape (_ODD)
-#: become "_".
+#: In a path, characters of a partition's value that may need an escape become "_".
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
-    """Files of rows, by path. Each look-up of a path makes the file anew, so that not all files are in memory together.
+    """Files of rows, by path. Each look-up makes the file anew, so that not all files are in memory together.
 
-    `sizes` has the sizes, in bytes, of the files that were made so far, by path.
+    `sizes` has the sizes in bytes of the files that were made so far.
     """
 
     def __init__(self, rows: Mapping[str, pa.Table], partitions: Sequence[str]) -> None:
@@ -42,8 +41,7 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return the path of a new file of a partition. The path need not contain the exact values, as readers take these
-    from the log. So it has no character that needs an escape."""
+    """Return a new path that needs no escapes: readers take a partition's values from the log."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -59,11 +57,9 @@ def split_rows(rows: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
-    """Return rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
-    # Nested columns get no dictionary and no statistics, which no reader uses. Long values mostly do not repeat, so
-    # they get no dictionary.
+    # No reader uses statistics of nested columns.
     statistics_columns = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     short = [name for name in statistics_columns if rows[name].nbytes <= LONG * rows.num_rows]
     with pq.ParquetWriter(

@@ -1,9 +1,8 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
-**The newest version.** delta-rs lists the log and takes a listing with a gap for a damaged log (see `history`). But an
-entry that existed before a listing began is in the listing. Therefore, after such an error, the client lists the log
-itself, and loads the table as of the highest version that it saw. In further listings, a gap below that version is a
-real one.
+**The newest version.** delta-rs takes a listing with a gap for a damaged log (see `history`). After such an error, the
+client loads the highest version in a listing of its own: an entry that existed before a listing began is in the
+listing.
 """
 
 from __future__ import annotations
@@ -45,18 +44,16 @@ from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.runtime import forks
 from ledger.runtime.threads import map_at_once
 
-#: The beginnings of delta-rs's errors for a lost race: conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: How often, at most, delta-rs or the client tries a commit while other writers are faster.
+#: How often, at most, a commit is tried while other writers are faster.
 REBASES = 100
 
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turn delta-rs's errors of a lost race into Conflict.
+    """Turn delta-rs's errors of a lost race, and of gaps in its listings, into Conflict.
 
-    Other writers were first, or they commit so fast that delta-rs met a gap in its listing of the log. If delta-rs met
-    the gap after its own commit, the commit exists.
+    A gap shows that others commit fast. If delta-rs met the gap after its own commit, the commit exists.
     """
     try:
         yield
@@ -69,8 +66,7 @@ def conflicts() -> Iterator[None]:
 def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """Return the arguments of delta-rs for commits to the ledger's own tables.
 
-    Upkeep removes old entries of the log. If a commit looked for them, it would list the whole log, which takes longer
-    than the commit.
+    Commits leave old entries to upkeep: to list the whole log takes longer than a commit.
     """
     return {
         "commit_properties": properties(metadata, *transactions),
@@ -79,7 +75,6 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
 
 
 def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
-    """Return the arguments of delta-rs for commits to a copy of a log, which gets no checkpoint."""
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -87,7 +82,6 @@ def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int]
 
 
 def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
-    """Return rows with every column of a table, null if the rows lack it: somebody may have added columns."""
     for added in pa.schema(loaded.schema().to_arrow()):
         if added.name not in rows.column_names:
             rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
@@ -95,7 +89,6 @@ def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
 
 
 def commit_nothing(loaded: DeltaTable, commit_properties: CommitProperties) -> None:
-    """Make a commit without rows, with metadata and transactions."""
     with conflicts():
         loaded.create_write_transaction(
             [],
@@ -109,7 +102,6 @@ def commit_nothing(loaded: DeltaTable, commit_properties: CommitProperties) -> N
 def properties(
     metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
 ) -> CommitProperties:
-    """Return the metadata of a commit to any table, and the transactions that it carries."""
     carried = [Transaction(*transaction) for transaction in transactions if transaction is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
@@ -135,9 +127,9 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 
 
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
-    """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None: these cannot be read.
+    """Return a table whose newest checkpoint is empty or gone; None: the log's entries cannot be read.
 
-    delta-rs cannot start at this checkpoint. But it can load the version before, and follow the log from there.
+    delta-rs can load the version before, and follow the log from there.
     """
     files = table_files(location, options)
     try:
@@ -150,7 +142,7 @@ def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> De
 
 
 def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
-    """Bring a loaded table to a version no older than the newest one before this call. Raises what delta-rs raises."""
+    """Bring a loaded table to a version no older than the newest one before this call."""
     try:
         loaded.update_incremental()
     except DeltaError as error:
@@ -164,23 +156,20 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
 
 
 def newest_listed(files: TableStorage) -> int | None:
-    """Return the newest version that a listing shows; None: there is none."""
     return max(versions_in(files.log_paths()), default=None)
 
 
-#: The most loaded tables of one location that wait for their next use.
 KEPT = 4
-#: The number of followed commits after which a table is opened anew: each followed append makes it slower. Measured:
-#: following one more append takes 0.5 ms at first, 5 ms after 50, 20 ms after 200. Opening the table anew takes 7 ms.
+#: After this many followed commits a table is opened anew, which takes 7 ms. Following one more append takes 0.5 ms at
+#: first, 5 ms after 50, 20 ms after 200 (measured).
 MOST_FOLLOWED = 25
-#: The seconds after which the log is listed again. Until then, the client only looks for the next version's file by its
-#: name. If a process stood still until upkeep removed that file, only a listing shows the newer versions.
+#: The seconds after which the log is listed again. Until then, the client only looks for the next version's file.
+#: Upkeep may have removed that file, if the process stood still.
 LISTED_AFTER = 60.0
 
 
 class LoadedTable(NamedTuple):
-    """A loaded table, opened at the version `opened_at`. Its log was last listed at `listed_at`, in monotonic seconds.
-    `generation`: see `history.Generations`."""
+    """`listed_at` is in monotonic seconds."""
 
     table: DeltaTable
     opened_at: int
@@ -199,13 +188,11 @@ class LoadedTables:
         check: Callable[[int], None] = lambda version: None,
         generations: Generations | None = None,
     ) -> None:
-        """`check` raises LedgerDamaged if the log up to a version is not whole. `generations` counts the replacements
-        of the ledger's tables."""
+        """`check` raises LedgerDamaged if the log up to a version is not whole."""
         self._open, self._files, self._passing, self._check = open_table, files, clock, check
         self._generations = generations or Generations()
-        #: A stack: the table that was used last is on top, and has the least to catch up on.
+        #: The table that was used last has the least to catch up on.
         self._idle: deque[LoadedTable] = deque(maxlen=KEPT)
-        #: Tables that were listed before this time are not used again.
         self._forgotten_at = -math.inf
 
     @contextmanager
@@ -217,7 +204,6 @@ class LoadedTables:
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Forget the loaded tables: they may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> LoadedTable:
@@ -230,8 +216,7 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        # If this entry exists, there is too much to follow. Upkeep may have removed the entry, so the versions are
-        # counted again below.
+        # If this entry exists, there is too much to follow. Upkeep may have removed it: count again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
@@ -246,10 +231,9 @@ class LoadedTables:
         return LoadedTable(table, table.version(), now, generation)
 
 
-#: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-#: Table properties for Spark's Parquet writer: it ends a row group at about 32 MB, measured after compression. By
-#: default it first waits for 100 rows, which may be 100 MB.
+#: Spark's Parquet writer ends a row group at about 32 MB after compression. By default it first waits for 100 rows,
+#: which may be 100 MB.
 BOUNDED = {
     "parquet.block.size": str(32 << 20),
     **{
@@ -261,10 +245,7 @@ BOUNDED = {
 
 
 def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) -> None:
-    """Raise StorageFailed if a file that is to be published at a location is gone.
-
-    The file's publication would make the table unreadable. A VACUUM with a short retention may have removed the file.
-    """
+    """Raise StorageFailed if a file is gone: its publication would make the table unreadable."""
     exist = map_at_once(stored.has, (file.path for file in files), AT_ONCE)
     if not all(exist):
         gone = files[exist.index(False)].path
@@ -276,31 +257,27 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
-    """Return the demands of a table for files that are published later, whatever the Spark session's defaults.
-
-    The table has statistics of its first column and of those of `statistics` that it has.
-    """
+    """Return the demands of a table for files that are published later, whatever the Spark session's defaults."""
     columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
     return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files to a table in one commit. `commit` has the arguments that `committing` returns.
+    """Add files to a table in one commit, with the arguments that `committing` returns.
 
-    Raises what delta-rs raises. Raises what `require_plain` raises: the files' writer did not check these demands.
+    Raises what delta-rs and `require_plain` raise: the files' writer did not check these demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
 
 
 def add_actions(files: Iterable[StagedFile]) -> list[Any]:
-    """Return files as actions of a commit by delta-rs."""
     return [AddAction(file.path, file.size, file.partition, file.modified_at, True, file.statistics) for file in files]
 
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files that meet all demands of a table, in one commit. Raises what delta-rs raises."""
+    """Add files that meet all demands of a table, in one commit."""
     loaded.create_write_transaction(add_actions(files), "append", loaded.schema(), list(partitions), **commit)
 
 
@@ -314,7 +291,6 @@ def demands_of(loaded: DeltaTable) -> list[str]:
 
 
 def read_demands(loaded: DeltaTable) -> Demands:
-    """Return the demands of a loaded table on its rows and files."""
     protocol, metadata = loaded.protocol(), loaded.metadata()
     versions: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
@@ -329,7 +305,6 @@ def read_demands(loaded: DeltaTable) -> Demands:
 def metadata_action(
     loaded: DeltaTable, schema: str, configuration: Mapping[str, str], description: str | None
 ) -> dict[str, Any]:
-    """Return the action that gives a loaded table these columns, properties and description."""
     current = loaded.metadata()
     changed = {
         "id": current.id,
@@ -345,7 +320,6 @@ def metadata_action(
 
 
 def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
-    """Return the log entry that gives a loaded table further properties."""
     now, current = int(time.time() * MILLISECONDS), loaded.metadata()
     changed = metadata_action(
         loaded, loaded.schema().to_json(), {**current.configuration, **properties}, current.description
@@ -354,15 +328,15 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
     return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
 
 
-#: The characters that delta-rs does not escape in a path, apart from letters, digits and "-._~".
+#: The characters, apart from letters, digits and "-._~", that delta-rs does not escape in a path.
 AS_IS = "/!$&'()+,;=@"
 
 
 def odd_path(loaded: DeltaTable) -> str | None:
-    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none.
+    """Return the path of a file that delta-rs cannot remove; None: there is none.
 
-    delta-rs cannot remove such files (docs/explanation/delta-rs-faults.md). Spark writes such paths for letters beyond
-    ASCII.
+    delta-rs encodes the path in another way than the log does (docs/explanation/delta-rs-faults.md). Spark writes such
+    paths for letters beyond ASCII.
     """
     actions = pa.table(loaded.get_add_actions())
     paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
@@ -370,7 +344,6 @@ def odd_path(loaded: DeltaTable) -> str | None:
 
 
 def unremovable(table: str, path: str) -> tuple[str, str]:
-    """Return, in words, the problem that delta-rs cannot remove a file of a table, and what to do."""
     return (
         f"the log of the table {table} names a file {path}, which delta-rs cannot remove",
         'It would write the path in another way, and the rows would stay. Open the ledger with engine="spark"',
@@ -378,14 +351,12 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    """Raise TableAltered if a table has a file that delta-rs cannot remove."""
     path = odd_path(loaded)
     if path is not None:
         raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raise TableAltered for a table of which `demands_of` names something."""
     demands = demands_of(loaded)
     if demands:
         what = "somebody gave the table demands on its rows, which a bulk send does not check"
@@ -393,18 +364,14 @@ def require_plain(loaded: DeltaTable) -> None:
 
 
 def first_commit(demands: Demands, now: int) -> bytes:
-    """Return the first log entry of a table with these demands."""
     return _entry(demands.actions(str(uuid.uuid4()), now))
 
 
 def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
-    """Begin the log of a table with these demands, for Spark to commit to: the first commit, and its version's
-    checksum.
+    """Begin a log with these demands, for Spark to commit to: the first commit, and its version's checksum.
 
-    Without this checksum Spark replays the log after its own commit, in three jobs that take longer than a small write.
-
-    `below` is the table in whose folder the new log's folder is made. Raises what the storage raises, and
-    FileNotFoundError if that table is gone from a local path.
+    Without the checksum Spark replays the log after its commit, in three jobs that take longer than a small write.
+    Raises FileNotFoundError if the table `below`, which has the new log's folder, is gone from a local path.
     """
     if isinstance(stored, LocalFiles):
         stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)
@@ -415,7 +382,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Try to remove the log that `begin_log` began, with one later commit. VACUUM skips such folders."""
+    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips such folders."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return
@@ -429,10 +396,6 @@ def _entry(actions: Mapping[str, Any]) -> bytes:
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it with the arguments `commit`.
-
-    Raises what delta-rs and `require_removable` raise.
-    """
     require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),

@@ -1,32 +1,26 @@
 """Durability on a local path: which files are synced, in which order.
 
-A file system keeps written bytes and names in memory for up to half a minute. A power cut loses some of them, in any
-order: the name of a commit can survive without its bytes. With the setting `sync` on, a process therefore keeps four
-rules.
+A power cut loses some of what a file system keeps in memory, in any order: the name of a commit can survive without its
+bytes. With the setting `sync` on, a process therefore keeps four rules.
 
 1. *The data before the commit.* The data files of a commit, and the folders that have their names, are synced before
-   the commit becomes visible. The name of a new folder is in its parent, which is synced, too.
+   the commit becomes visible.
 2. *The bytes before the name.* The entry of a commit is written to a temporary file and synced. Then a link gives the
    entry its name.
-3. *The name before the answer.* The folder of the log is synced before the call returns. One sync covers all calls that
-share a commit.
+3. *The name before the answer.* The folder of the log is synced before the call returns.
 4. *The versions that were read before the decision.* Between the link and the sync of the folder, others can see a
-   commit that a power cut can still undo. Suppose that a process records in one table that work is done, because
-   another table has the work's rows. A power cut could then lose the rows and keep the record. Therefore `make_durable`
-   syncs each version that this process has seen. This happens before the process commits to another table, and before
-   it answers without a commit. (A later commit to the same table makes both durable, because one folder has both
-   names.)
+   commit that a power cut can still undo. Suppose that one table records work as done, and another table has its rows.
+   A power cut could lose the rows and keep the record. So `make_durable` syncs each version that this process has seen,
+   before it commits to another table, and before it answers without a commit.
 
-**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2. The bytes of all versions before
-this commit were synced first. A process that reads such a commit need only sync the log's folder. Commits without the
-mark come from Spark, from delta-rs, or from a process with the setting `sync` off. (Version 0 and changes of properties
-lack the mark, too.) Before a process with `sync` on relies on such a commit, the process syncs the commit's data files
-and its entry. The process does the same for earlier commits, back to the nearest one that has the mark or that was
-synced before. (For more than MOST_UNMARKED commits, the process syncs all that the system's memory holds.)
+**Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
+before it were synced first. Its readers need only sync the log's folder. Commits of Spark and delta-rs, for example,
+lack the mark. Before a process relies on such a commit, it syncs the commit's data files and entry, and those of
+earlier commits, back to the nearest one that has the mark or was synced before.
 
-**Checkpoints** that this package writes are durable before they can be seen. Checkpoints that an engine writes are
-synced later, at the latest before a vacuum of this package removes an entry that they sum up. If a power cut tears a
-checkpoint before that sync, the entries replace the checkpoint: see `damage.mend`.
+**Checkpoints** that this package writes are durable before they can be seen. Those of engines are synced before a
+vacuum removes an entry that they sum up. If a power cut tears such a checkpoint, the entries replace it: see
+`damage.mend`.
 """
 
 from __future__ import annotations
@@ -43,15 +37,11 @@ from urllib.parse import unquote
 
 from ledger.runtime.threads import Workers
 
-#: The mark in the commitInfo of a commit that was synced before it became visible, with all versions before it.
 SYNCED = "synced"
-#: The most commits without the mark that are read one by one. For more, everything in the system's memory is synced.
+#: The most commits without the mark that are read one by one. For more, everything in memory is synced.
 MOST_UNMARKED = 32
-#: Above FEW_FILES files, THREADS threads sync them. Up to this number, threads save nothing.
 FEW_FILES, THREADS = 4, 8
-#: The most folders that are remembered as durable.
 MOST_FOLDERS = 100_000
-#: The folders whose names this process has made durable in their parents.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
 _workers = Workers(THREADS, "ledger-sync")
@@ -66,12 +56,11 @@ os.register_at_fork(after_in_child=_renew_workers)
 
 
 def durability_of(place: Path) -> Durability:
-    """Return the Durability of the table at a place: one object for all callers of this process."""
+    """Return the Durability of a table: one object for all callers of this process."""
     return known_tables.setdefault(str(place), Durability(place))
 
 
 def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the actions of a commit with SYNCED in its commitInfo."""
     return [
         {"commitInfo": {**action["commitInfo"], SYNCED: True}} if "commitInfo" in action else action
         for action in actions
@@ -85,14 +74,10 @@ class Durability:
         self._place = place
         #: All versions up to `_durable` survive a power cut. Of those up to `_prepared` the content survives.
         self._durable = self._prepared = -1
-        #: The entry of the newest durable version, and the stamp of its file.
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable, and the folders that have their names. Sync the open files with these `descriptors`, too.
-
-        A file that is gone is left out.
-        """
+        """Make files durable, the folders that have their names, and open files. A file that is gone is left out."""
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
@@ -109,13 +94,12 @@ class Durability:
                 folders.result()
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """Make the names in folders durable, and the names of the folders themselves, up to the file system's root."""
+        """Make durable the names in folders, and the names of these folders, up to the file system's root."""
         for folder in folders:
             _sync_folder(folder)
             self._sync_names_of(folder)
 
     def _sync_names_of(self, folder: str) -> None:
-        """Make the name of a folder durable, and the names of its parents."""
         while folder not in _named:
             parent = os.path.dirname(folder)  # noqa: PTH120
             if parent == folder:
@@ -127,15 +111,13 @@ class Durability:
             folder = parent
 
     def sync_folder(self, descriptor: int, folder: str) -> None:
-        """Make durable the names in an open folder, and the name of the folder itself."""
         _sync_open_folder(descriptor, is_ours=True)
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
-        """Make a folder, with its parents. A new folder counts as not durable, whatever was there before.
+        """Make a folder, with its parents. A new folder counts as not durable.
 
-        `below` is a folder that has existed, and has the new one below it. Raises FileNotFoundError, and makes nothing,
-        if `below` is gone.
+        Raises FileNotFoundError, and makes nothing, if a folder `below`, which has the new one below it, is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():
@@ -147,12 +129,7 @@ class Durability:
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4.
-
-        Args:
-            version: The version that a commit is made on, or that a decision relied on.
-            entry_of: Returns the path of a version's entry in the log.
-        """
+        """Make durable all versions up to `version`, except perhaps their names in the log: see rule 4."""
         self._forget_other_log()
         if version <= self._prepared:
             return
@@ -176,7 +153,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to `version`. If this process did so before, look only at a file's stamp."""
+        """Make durable all versions up to `version`. A repeated call only looks at a file's stamp."""
         self._forget_other_log()
         if version <= self._durable:
             return
@@ -185,10 +162,7 @@ class Durability:
         self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
-        """Remember that a version and all before it are durable. `entry` is the path of its entry, with this `stamp`.
-
-        Version 0 begins a new log, so what was noted before is forgotten.
-        """
+        """Remember that a version and all before it are durable. Version 0 begins a new log."""
         if version == 0 or version >= self._durable:
             self._witness = entry, stamp
         if version == 0:
@@ -197,10 +171,7 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def _forget_other_log(self) -> None:
-        """Forget what is durable if another log is in this log's place.
-
-        The same happens if `_witness` was removed with old entries.
-        """
+        """Forget what is durable, if another log is in this log's place."""
         witness = self._witness
         if witness is not None and stamp_of(self._place / witness[0]) != witness[1]:
             self._durable = self._prepared = -1
@@ -208,16 +179,13 @@ class Durability:
             _named.clear()
 
     def sync_checkpoints(self, log: str) -> None:
-        """Make durable a log's checkpoints, which the engines write without a sync."""
         names = os.listdir(self._place / log)  # noqa: PTH208
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
 
 
 def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
-    """Return the stamp of a file; None: there is no file. Another file in its place has another stamp.
-
-    `folder` is the descriptor of an open folder that has the file.
-    """
+    """Return the stamp of a file (see `storage.Stamp`). `folder` is the descriptor of an open folder that has the
+    file."""
     try:
         status = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -234,7 +202,6 @@ def _is_marked(entry: bytes) -> bool:
 
 
 def _added_paths(entry: bytes) -> list[str]:
-    """Return the paths of the files that a commit adds below its table. Unreadable lines are left out."""
     paths = []
     for line in entry.splitlines():
         try:
@@ -260,7 +227,6 @@ def _sync_file(file: Path) -> None:
 
 
 def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
-    """Sync the names in a folder, if it exists. A folder above a table that this process may not read is left out."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -279,14 +245,13 @@ def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems refuse to sync a folder, as they keep no names in memory. A folder above a table may be
-        # read-only.
+        # Some file systems refuse to sync a folder. A folder above a table may be read-only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
 
 
 def begin_writing(descriptor: int) -> None:
-    """Ask the file system to begin writing an open file, where it can. A later sync then takes less time."""
+    """Ask the file system to begin writing an open file: a later sync takes less time."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is not None:
         advise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

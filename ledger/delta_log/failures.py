@@ -1,4 +1,4 @@
-"""Errors of storages and engines, turned into errors of this package. Other errors pass unchanged."""
+"""Errors of storages and engines, turned into errors of this package."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from ledger.rules.location import recorded
 from ledger.runtime import forks
 
 Kind = TypeVar("Kind", bound=type)
-#: How many characters of an engine's message are shown: it may end with a trace of calls.
+#: An engine's message may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: The methods of DeltaTables whose errors are translated: those that reach the storage.
+#: The methods that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
     "files_above",
     *("newest_versions", "refusal", "why_not_direct"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-#: The methods that are called when there may be no table yet.
+#: The methods that may find no table.
 BEFORE = ("create", "exists")
 
 
 def message_of(error: BaseException) -> str:
-    """Return an engine's message in one line, without delta-rs's colours and arrows and obstore's debug output."""
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source:")[0].replace("\u21b3", " ")
     return " ".join(text.split())[:SHOWN] or type(error).__name__
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place`; None: the place exists, or is not on a local path."""
+    """Return the outermost missing folder of a `place`; None: it exists, or is not on a local path."""
     location = recorded(place)
     folder = Path(location.text)
     missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
@@ -46,8 +45,7 @@ def gone_folder(place: str) -> str | None:
 
 @contextlib.contextmanager
 def translating_errors(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
-    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed. A panic of delta-rs or
-    obstore in a forked child becomes ForkedProcess.
+    """Turn errors of the storage at `place`, and errors of further `kinds`, into StorageFailed.
 
     `is_open`: the table existed when this process opened the ledger, so the error names a folder that is missing.
     """
@@ -62,19 +60,18 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     except BaseException as error:
         if forks.is_panic(error):
             raise ForkedProcess("delta-rs") from None
-        # delta-rs raises a bare Exception for some of Arrow's errors. This package raises no bare Exception. A panic of
-        # delta-rs or obstore is no Exception at all.
+        # delta-rs raises a bare Exception for some of Arrow's errors. A panic of delta-rs or obstore is no Exception at
+        # all.
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise StorageFailed(place, message_of(error)) from error
         raise
 
 
-#: The messages of delta-rs and of Delta on Spark when a constraint of the table refuses a row.
+#: The engines' messages when a constraint of the table refuses a row.
 OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
 def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
-    """Return what happened and what to do, in words, if a constraint of the table caused a failure; else None."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
         return None
     return (
@@ -84,7 +81,7 @@ def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str,
 
 
 def advise_nothing(failed: StorageFailed) -> str:
-    """Return no advice on a failure."""
+    """Return no advice."""
     return ""
 
 
@@ -93,14 +90,12 @@ def translate_storage_errors(
 ) -> Callable[[Kind], Kind]:
     """Return a class decorator: in the named methods, the engine's errors become StorageFailed.
 
-    The class has four methods. `place(table)` returns the location of a table, and `damage(table)` a LedgerDamaged or
-    None. `alteration(table)` returns what was altered and the fix, or None. `advise(error)` returns advice on a
-    StorageFailed, or "". An error that `damage` returns is raised in place of the StorageFailed. Otherwise, if the
-    table is altered, or a constraint explains the failure, TableAltered is raised.
+    If the class's method `damage` returns an error, this error is raised instead. If `alteration`, or a constraint,
+    explains the failure, TableAltered is raised. `advise` returns advice on a StorageFailed, or "".
 
     Args:
         kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
-        methods: The names of the methods. The first text among a call's positional arguments is the name of a table.
+        methods: The names of the methods. A call's first text is the name of a table.
         also: Further methods.
         default: The table of a call that names none; None: the first of `self.locations`.
     """

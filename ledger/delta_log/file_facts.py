@@ -1,8 +1,4 @@
-"""Facts about each data file of a table, which the client reads from the log and not from the files.
-
-The facts come from an engine's listing of the files, or from the `add` actions of commits. `TableSpec.facts` names
-them.
-"""
+"""Facts about each data file of a table, read from the log and not from the files."""
 
 from __future__ import annotations
 
@@ -18,26 +14,22 @@ from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
-#: The names of statistics in the log, by their names in delta-rs's listing.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
-#: The columns of delta-rs's listing with the sources of facts that are about no column of the table.
 _LISTED = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class FileStatistics:
-    """The files of one version: their paths, and the facts of `spec`. The object never changes its answers.
+    """The paths and facts of the files of one version. The object never changes its answers.
 
-    A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. Therefore added files are first
-    kept as dicts. The dicts become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED
-    dicts.
+    A small append needs only the last ordinal (see `spec.Ordinals`) of its partition. So added files are first kept as
+    dicts. They become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED dicts.
     """
 
-    #: A table of more chunks than this is combined into one chunk.
     MOST_PIECES = 8
     MOST_ADDED = 64
-    #: The most partitions whose last ordinals are remembered, and passed on to the next version.
+    #: The most partitions whose last ordinals are passed on to the next version.
     MOST_ENDS = 16
 
     def __init__(
@@ -61,7 +53,6 @@ class FileStatistics:
 
     @classmethod
     def listed(cls, actions: pa.Table, spec: TableSpec) -> FileStatistics:
-        """Return the facts of files from delta-rs's flattened listing."""
         schema = schema_of_facts(spec)
         if not actions.num_rows:
             return cls(spec, schema.empty_table())
@@ -74,14 +65,12 @@ class FileStatistics:
 
     @property
     def table(self) -> pa.Table:
-        """Return the facts, a row for each file."""
         return self._files.drop_columns([_PATH.name])
 
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
-        """Return the files that may hold rows with more than `bound` in a column, with their partitions.
+        """Return the partitions and paths of files that may hold rows with more than `bound` in a column.
 
-        Only partitions with the value `first` in their first column count. A bound of a column of instants is in
-        milliseconds. A file without a maximum may hold such rows.
+        Only partitions with the value `first` in their first column count. A bound of instants is in milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -92,15 +81,13 @@ class FileStatistics:
         return list(zip(values, files_above[_PATH.name].to_pylist()))
 
     def of_last(self, value: str | None) -> list[dict[str, Any]]:
-        """Return the facts of the files of partitions with a value in their last column."""
         last = self._fact("partition", self._spec.partitions[-1])
         facts: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
         return facts
 
     def last_ordinal(self, value: str) -> int | None:
-        """Return the last ordinal of the partition that has this value in its last column; None: it has no files, or
-        the log lacks the ordinals of one of its files.
-        """
+        """Return the last ordinal of the partition with this value in its last column; None: the log does not show
+        it."""
         if value in self._last_ordinals:
             return self._last_ordinals[value]
         partition, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
@@ -118,7 +105,7 @@ class FileStatistics:
         return next(fact.name for fact in self._spec.facts if (fact.source, fact.column) == (source, column))
 
     def after(self, added: Sequence[Mapping[str, Any]], removed: Sequence[str]) -> FileStatistics:
-        """Return the facts of the next version, with `add` actions of the added files and paths of the removed ones.
+        """Return the facts of the next version, by `add` actions and the paths of removed files.
 
         Raises AttributeError, KeyError, TypeError and ValueError for an action that is not understood.
         """
@@ -148,7 +135,6 @@ class FileStatistics:
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
-    """Return the columns that are kept of each file: its path, and the facts."""
     return pa.schema([_PATH, *((fact.name, fact.type) for fact in spec.facts)])
 
 
@@ -185,7 +171,6 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
             raise ValueError(f"{value} has more than {kind.bit_width} bits")
         return number
     instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    # Instants without an offset are in UTC.
     instant_in_utc = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
     return (instant_in_utc - _EPOCH) // _MILLISECOND
 

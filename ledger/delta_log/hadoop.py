@@ -1,7 +1,7 @@
 """Files of one table that only Spark's JVM can reach.
 
-Delta's LogStore for the storage puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, this
-module itself renames a synced file, which replaces nothing either.
+Delta's LogStore puts a new entry into the log, and replaces no existing one. On HDFS with `sync`, a rename does the
+same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ledger.rules.location import recorded
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Java's errors for a file that is missing, and for one that exists.
 FILE_MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
 TAKEN_ON_HADOOP = "org.apache.hadoop.fs.FileAlreadyExistsException"
 HDFS = "hdfs"
@@ -31,8 +30,7 @@ HDFS = "hdfs"
 class HadoopFiles:
     """Storage of the table at a location. `session` returns the thread's session.
 
-    `sync`: on HDFS the data nodes have the files of a direct commit on their disks before others can see it. The name
-    node keeps the names of files by itself.
+    `sync`: on HDFS the data nodes have a direct commit's files on their disks before others can see it.
     """
 
     #: The mark of `durability` is for local paths.
@@ -88,7 +86,6 @@ class HadoopFiles:
         return recorded(self._location).scheme == HDFS
 
     def _put_synced(self, path: str, content: bytes) -> bool:
-        """Put a synced file as Delta's LogStore for HDFS does, by a rename that replaces nothing."""
         jvm = jvm_of(self._session())
         written = self._path(f"{path.rpartition('/')[0]}/.{uuid.uuid4()}.tmp")
         context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(written.toUri(), self._conf())
@@ -121,7 +118,7 @@ class HadoopFiles:
         self._system().delete(self._path(path), False)
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Do nothing: a closed file of HDFS cannot be synced any more. Its data nodes write it to their disks later."""
+        """Do nothing: a closed file of HDFS cannot be synced any more."""
 
     def make_durable(self, version: int) -> None:
         """Do nothing, like `sync`."""

@@ -1,26 +1,18 @@
 """The log of a table: how to read its entries, find damage, notice a replaced log, and list the commits.
 
-**An entry** is a file of JSON lines. Most writers make it appear whole: they link a finished file, rename one, or put
-it in one request. Then an entry that is empty or torn is not a commit in progress. Either a power cut came
-before the disk had all of the commit, or a copy was cut short. (Both engines read an empty entry as a commit that
-changes nothing.) Some log stores write in place, and a network file system may show a file without its bytes for a
-moment. Therefore `require_whole` reads a flawed entry again for a second.
+**An entry** is a file of JSON lines. Most writers make it appear whole. An empty or torn entry is then the trace of a
+power cut, or of a copy that was cut short. But some storages show a file before all of its bytes. So `require_whole`
+reads a flawed entry again for a second.
 
-In the ledger's own tables, each entry needs a `commitInfo`, by which a process finds its own commits. The ledger,
-delta-rs and Spark write one.
+**A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
+engines take the listing for a damaged log. A later listing has version 5, unless that version is really gone.
 
-**A listing with a gap.** A folder is listed entry by entry while others commit. A listing may therefore have version 6
-and not 5, though 5 was made first. Both engines take such a listing for a damaged log. A later listing has version 5,
-unless that version is really gone.
+**Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. So a process
+remembers the digest of a version's file. A commit names files of its own, or has a random id, so only a copy of the
+same log has a file with this digest.
 
-**Whether the log is the same.** While processes have a table open, somebody may make it anew, or put a backup in its
-place. The new log may have the same file names with other content. Therefore a process remembers a version with its
-`LogEntry`, the digest of the file. A commit names files of its own, or has a random id. So only a copy of the same log
-has a file with this digest. `Generations` counts the replacements. Data in memory is kept under the generation in which
-it was read.
-
-**History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. This module takes the version of
-each commit from the name of its file.
+**History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. So a commit's version here is
+that in the name of its file.
 """
 
 from __future__ import annotations
@@ -55,19 +47,16 @@ from ledger.runtime.forks import renew_in_child
 from ledger.runtime.threads import map_at_once
 
 Read = TypeVar("Read")
-#: The messages of delta-rs and of Delta on Spark when the versions that they saw have a gap.
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-#: The pauses before further reads, in seconds: about a second together.
+#: In seconds, together about one.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 
 
 def is_gap(error: BaseException) -> bool:
-    """Return whether an engine's error says that the versions it saw have a gap."""
     return any(gap in str(error) for gap in GAPS)
 
 
 def retry_while_gap(read: Callable[[], Read]) -> Read:
-    """Return what `read` returns. Retry it for about a second while it meets a gap. Raises what `read` raises."""
     for pause in PAUSES:
         try:
             return read()
@@ -78,19 +67,16 @@ def retry_while_gap(read: Callable[[], Read]) -> Read:
     return read()
 
 
-#: The advice about a damaged log.
 REPAIR = (
     "Likely causes: a power cut while the ledger was written without sync, or a copy that was cut short. Restore a "
     "backup (`ledger restore-backup BACKUP ROOT --replace`). Or stop all that uses the ledger, and run `ledger repair "
     "ROOT`: it cuts the ledger back to its last whole version, or cuts off the past that a checkpoint sums up"
 )
-#: The most versions missing in a listing that are looked up by name.
 MOST_MISSING = 1_000
 MISSING = "is missing"
-#: The flaw of an entry of the ledger's own tables that is otherwise whole.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
-#: A part of a checkpoint of several files: its version, its number (the first is 1), and the number of parts.
+#: A part of a checkpoint: its version, its number, and the number of parts.
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 
@@ -99,8 +85,7 @@ class Flawed(ValueError):
 
 
 def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
-    """Return the actions of an entry. Raises Flawed if the entry is empty or torn, or lacks a `commitInfo` that it
-    needs."""
+    """Return the actions of an entry. Raises Flawed if it is empty or torn, or lacks a `commitInfo` that it needs."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
     try:
@@ -119,7 +104,6 @@ def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any
 
 
 def flaw_of(content: bytes, *, needs_info: bool = True) -> str | None:
-    """Return the flaw of an entry; None: the entry is whole."""
     try:
         actions_in(content, needs_info=needs_info)
     except Flawed as flaw:
@@ -128,15 +112,11 @@ def flaw_of(content: bytes, *, needs_info: bool = True) -> str | None:
 
 
 def damaged(table: str, version: int, what: str) -> LedgerDamaged:
-    """Return the error that names a damaged entry of one of the ledger's tables."""
     return LedgerDamaged(f"Version {version} of the table {table} is damaged: {log_file(version)} {what}", f"{REPAIR}.")
 
 
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
-    """Return the actions of an entry; None: the entry is gone by now.
-
-    A flawed entry is read again for about a second. Raises LedgerDamaged if it stays flawed.
-    """
+    """Return the actions of an entry; None: the entry is gone by now. Raises LedgerDamaged if it stays flawed."""
     try:
         return actions_in(content)
     except Flawed as flaw:
@@ -154,18 +134,15 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
 
 
 def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
-    """Return the flaws of some entries, by version. Entries that are gone by now are left out."""
     contents = ((version, stored.read(log_file(version))) for version in versions)
     flaws = ((version, flaw_of(content, needs_info=needs_info)) for version, content in contents if content is not None)
     return {version: flaw for version, flaw in flaws if flaw is not None}
 
 
-#: The file of a log that names its newest checkpoint.
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
 def hinted_checkpoint(stored: LogEntries) -> int | None:
-    """Return the version of the checkpoint that LAST_CHECKPOINT names; None: that file is missing or unreadable."""
     try:
         hinted = json.loads(stored.read(LAST_CHECKPOINT) or b"")["version"]
     except (KeyError, TypeError, ValueError):
@@ -174,15 +151,11 @@ def hinted_checkpoint(stored: LogEntries) -> int | None:
 
 
 def versions_in(paths: Iterable[str]) -> list[int]:
-    """Return the sorted versions that have an entry among the paths of a log."""
     return sorted(version for version in map(version_of, paths) if version is not None)
 
 
 def checkpointed(paths: Sequence[str]) -> list[int]:
-    """Return the sorted versions that have a checkpoint among the paths of a log.
-
-    A checkpoint that lacks one of its parts does not count.
-    """
+    """Return the sorted versions that have a checkpoint with all of its parts."""
     whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
     for path in paths:
         named, part = CHECKPOINT.fullmatch(path), _PART.fullmatch(path)
@@ -193,13 +166,13 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), numbers in parts.items() if len(numbers) == count})
 
 
-#: If the versions of a log jump by more than this, a backup was restored there. Entries before the jump are no part of
-#: the log: a process with the old table may have written them during the restore.
+#: If versions jump by more than this, a backup was restored there. Entries before the jump are no part of the log: a
+#: process may have written them during the restore.
 RESTORED_LATER_BY = 100_000
 
 
 def first_version(versions: Sequence[int]) -> int:
-    """Return the version at which a log begins, by the sorted versions of its entries; 0: there are no entries."""
+    """Return the version at which a log begins, by its sorted `versions`; 0: there are no entries."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
         if after - before > RESTORED_LATER_BY:
@@ -208,10 +181,9 @@ def first_version(versions: Sequence[int]) -> int:
 
 
 def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return the versions from `first` to `newest` without an entry. `versions` are the versions of a listing.
+    """Return the versions from `first` to `newest` without an entry. At most MOST_MISSING are looked for.
 
-    A listing may lack entries that were committed meanwhile. So the first MOST_MISSING versions that it lacks are
-    looked up by name, and only these can be in the result.
+    The listing `versions` may lack entries that were committed meanwhile.
     """
     listed = set(versions)
     gaps = (version for version in range(first, newest + 1) if version not in listed)
@@ -221,11 +193,10 @@ def missing_entries(files: TableStorage, versions: Sequence[int], first: int, ne
 def find_lost_entries(
     files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
 ) -> list[int]:
-    """Return the versions up to `last` whose entries are missing.
+    """Return the versions up to `last` whose entries are missing, by a listing with `versions`.
 
-    Versions before the first entry that the table has to keep do not count: a removal of old entries leaves gaps there.
-    `versions` are the versions of a listing. `begins` is the version at which the log begins. `kept_for` returns how
-    many seconds the table keeps its log.
+    A removal of old entries leaves gaps, so only entries count that the table has to keep. `kept_for` returns the
+    retention in seconds.
     """
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
@@ -235,8 +206,10 @@ def find_lost_entries(
 
 
 class Generations:
-    """Counts how often a process found that tables of a ledger were replaced. `current` is the count. Threads may share
-    the object."""
+    """Counts how often a process found that tables of a ledger were replaced. Threads may share the object.
+
+    Data in memory is kept under the generation in which it was read.
+    """
 
     def __init__(self) -> None:
         self.current = 0
@@ -247,7 +220,7 @@ class Generations:
         self._lock = threading.Lock()
 
     def end(self, generation: int) -> None:
-        """End a generation. If several threads find the same replaced log, only the first call does something."""
+        """End a generation, unless another thread has done so."""
         with self._lock:
             if self.current == generation:
                 self.current += 1
@@ -255,28 +228,24 @@ class Generations:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """The identity of a version's file in the log: the digest of its content, and its stamp (see Storage.stamp).
-
-    A file with the same stamp need not be read.
-    """
+    """A version's file in the log. A file with the same stamp (see `Storage.stamp`) need not be read."""
 
     digest: bytes
     stamp: Stamp | None = None
 
 
 def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
-    """Return the identity of the entry with this content. A `stamp` was taken before the content was read."""
+    """Return the identity of an entry. A `stamp` was taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
 
 def read_entry(stored: Storage, version: int) -> LogEntry | None:
-    """Read the entry of a version, and return its identity; None: there is no entry."""
     stamp = stored.stamp(log_file(version))
     content = stored.read(log_file(version))
     return None if content is None else entry_of(content, stamp)
 
 
-#: The most commits that are looked up by name. For more, the log is listed.
+#: The most commits that are looked up by name.
 MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 
@@ -298,28 +267,25 @@ def history(
     read_metadata: ReadMetadata,
     kept_for: Callable[[], float],
 ) -> list[Commit]:
-    """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
+    """Return the commits of a table with a version > `since` that its log still has, oldest first.
 
-    `newest` is a version that the table is known to have reached. `kept_for` returns how many seconds the table keeps
-    its log. Raises what the storage raises, and LedgerDamaged for an entry that stays flawed or is lost (see
-    `find_lost_entries`).
+    `newest` is a version that the table has reached. Raises LedgerDamaged for an entry that stays flawed or is lost.
     """
     commits = _consecutive_commits(stored, table, read_metadata, since + 1, MOST_BY_NAME)
     if 0 < len(commits) < MOST_BY_NAME and commits[-1].version >= newest:
         return commits
-    # There are MOST_BY_NAME commits or more, there are none, or the next entry is missing.
     last = commits[-1].version if commits else since
     versions_there = versions_in(stored.log_paths())
     begins = first_version(versions_there)
     later = [version for version in versions_there if version > last and version >= begins]
     if later:
-        # Read all versions up to the last that is listed, because a listing may miss entries.
+        # A listing may lack entries, so read all versions up to the last.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
         read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
         existing = [commit for commit in read if commit is not None]
         if first > last + 1 or len(existing) < len(read):
-            # Old entries may have been removed, before this call or during it. Any other missing entry is damage.
+            # Old entries may have been removed. Any other missing entry is damage.
             for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
@@ -331,11 +297,7 @@ def history(
 def find_first_commit(
     stored: TableStorage, since: int, table: str, read_metadata: ReadMetadata, is_wanted: Callable[[Commit], bool]
 ) -> Commit | None:
-    """Return the first commit with a version > `since` that the log still has and that is wanted; None: there is none.
-
-    Looks only at commits that one listing shows, and passes over missing entries. Otherwise raises what `history`
-    raises.
-    """
+    """Return the first wanted commit with a version > `since` in one listing. Missing entries are passed over."""
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))
     for version in versions_there[bisect_left(versions_there, begins) :]:
@@ -348,7 +310,6 @@ def find_first_commit(
 def _consecutive_commits(
     stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
 ) -> list[Commit]:
-    """Return the commits from a version up to the first one that does not exist; at most `most` of them."""
     commits: list[Commit] = []
     while len(commits) != most:
         commit = _commit(stored, first + len(commits), table, read)

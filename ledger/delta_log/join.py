@@ -1,11 +1,8 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table still has all the files that the commit removes. The OPTIMIZE of
-delta-rs has no such check: it also commits after others removed the same files. Then every row of these files exists
-twice (measured with 1.6.6: two OPTIMIZE at once, and one while this module joins).
-
-An *ordinal* is a number of a row, in the column `spec.Ordinals.column`. No two rows of a partition may share an
-ordinal. A join also repairs rows of its files that share one.
+The client makes such a commit only while the table has all the files that the commit removes. The OPTIMIZE of delta-rs
+also commits after others removed these files. Every row of the files then exists twice (measured with 1.6.6). A join
+also repairs rows that share an ordinal (see `spec.Ordinals`).
 """
 
 from __future__ import annotations
@@ -24,15 +21,13 @@ from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
-#: The target size: files are joined up to this many bytes and rows.
+#: The target size of a joined file.
 BYTES, ROWS = 16 << 20, 200_000
-#: Above this share of the target size, a file is large and stays as it is. The second share is for frequent calls.
+#: Above this share of the target size, a file is large and stays as it is.
 LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
-#: Files with faults (see `worth_joining`) are joined up to this many times the target size.
 MOST_OVERLAPPING = 16
 
 
-#: The log message about rows that had the ordinal of another row.
 MOVED = (
     "%d rows of %s in %s had the places of other rows, because two processes gave out the same places (a fork under "
     "an earlier release). None is lost: these rows are in %s now, and have other ids than their senders got"
@@ -50,32 +45,25 @@ class File(NamedTuple):
 
     @property
     def has_doubles(self) -> bool:
-        """Whether the file has more rows than ordinals."""
         return self.rows > self.last - self.first + 1
 
     @property
     def share(self) -> float:
-        """The file's share of the target size, by bytes or by rows, whichever is larger."""
+        """By bytes or by rows, whichever is larger."""
         return max(self.size / BYTES, self.rows / ROWS)
 
 
 class Joining:
-    """Joins files of a table whose rows have ordinals."""
-
     def __init__(self, table: TableSpec, direct: DirectTable) -> None:
         assert table.ordinals is not None
         self._table, self._ordinals = table, table.ordinals
         self._writer, self._rows = direct.writer, direct.rows
 
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
-        """Join files of the partitions that `where` names, a commit for each join. Return whether any were joined.
+        """Join files of some partitions, a commit for each join. Return whether any were joined.
 
-        If a row exists more than once, as OPTIMIZE may have left it, the join keeps one copy. If two different rows
-        share one ordinal, the later one moves to another partition. Returns None, and does nothing, if the table is
-        altered (see `replay.Altered`), or its files' facts are not known (see `file_facts`).
-
-        `growing`: join only smaller files, for frequent calls. Raises what `LogWriter.commit` raises, such as Conflict
-        if others removed the files first.
+        Returns None, and does nothing, if the table is altered, or its files' facts are not known. `growing`: join only
+        smaller files. Raises what `LogWriter.commit` raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
@@ -88,7 +76,6 @@ class Joining:
         return has_joined
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
-        """Join these files into one, if the table still has all of them. Rows that move get a file of their own."""
         before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
         rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows
@@ -118,7 +105,6 @@ class Joining:
             log.error(MOVED, part.num_rows, self._table.name, partition_shown, "/".join(map(str, place.values())))
 
     def _files(self, latest: Files, partition: Partition) -> Iterator[File]:
-        """Yield the files of a partition, without those whose content the log does not describe."""
         sizes, facts = latest.of(partition), self._table.facts
         rows = next(fact.name for fact in facts if fact.source == "rows")
         first, last = (
@@ -154,7 +140,6 @@ def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.T
 def _moved(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the new partition of some rows, and the rows with its values and new ordinals; nothing without rows."""
     if rows.num_rows:
         place = ordinals.new_partition(partition)
         columns = {name: pa.array([value] * rows.num_rows) for name, value in place.items() if value != partition[name]}

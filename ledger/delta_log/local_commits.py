@@ -1,12 +1,8 @@
 """Commits and checkpoints on a local path that are synced before others can see them.
 
-delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. Therefore on a local path this
-module itself puts checkpoints, commits of existing files, commits without rows, and delta-rs's first commits into the
-log. (If the setting `sync` is off, this module does the same without the syncs.)
-
-Only delta-rs can work out some commits: deletes (`delete_rows`), appends (`append_rows`), and MERGEs (`by_delta_rs`).
-`commit_on_copy` lets delta-rs commit to a copy of the log, in a temporary folder, and syncs the files. Then
-`_commit_next` (for a MERGE, `log.LogWriter.land`) puts the commit into the table's own log.
+delta-rs gives a commit, or a checkpoint, its name before its bytes are on the disk. So this module puts both into the
+log. Only delta-rs can work out deletes, some appends, and MERGEs: it commits them to a copy of the log
+(`commit_on_copy`). Then `_commit_next` (for a MERGE, `log.LogWriter.land`) puts the commit into the table's own log.
 """
 
 from __future__ import annotations
@@ -47,14 +43,12 @@ from ledger.rules.publishable import not_applied
 from ledger.runtime.forks import require_own
 
 log = logging.getLogger("ledger.commits")
-#: The last bytes of a Parquet file.
 PARQUET = b"PAR1"
-#: The checkpoint interval, in commits, of a table whose properties do not set one: delta-rs's default.
+#: delta-rs's default, for a table whose properties do not set an interval.
 COMMITS_A_CHECKPOINT = 100
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    """Return whether a table is on a local path, and `commit_files` meets all demands of the table."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
@@ -74,15 +68,12 @@ def commit_files(
     Args:
         loaded: The table as of its newest version. This call brings it to later versions.
         added: The files to add. If writes are synced, they are durable before the commit can be seen.
-        still_valid: Looks at the table's newest version before each try. Raises Conflict if the commit may not follow
-            that version.
+        still_valid: Looks at the newest version before each try. Raises Conflict if the commit may not follow it.
         schema: The columns that the table has from this commit on, as text of the log; None: as before.
         cleans_log: Whether a checkpoint also removes old entries of the log, if the table's properties allow this.
 
-    Raises:
-        Conflict: `still_valid` raises it, others changed the table's metadata or protocol in the meantime, or others
-            committed REBASES times. Or the log was cut, or replaced (LogReplaced).
-        DeltaError, OSError: The storage fails.
+    Raises Conflict also if others changed the table's metadata or protocol, or committed REBASES times, and if the log
+    was cut or replaced.
     """
     added_files = list(added)
     files.sync(file.path for file in added_files)
@@ -114,10 +105,7 @@ def _commit_next(
     *,
     cleans_log: bool = False,
 ) -> int:
-    """Commit an entry as the version after the one that `still_valid` has looked at. Return the new version.
-
-    Brings the loaded table to the newest version. Raises what `commit_files` raises.
-    """
+    """Commit an entry as the version after the one that `still_valid` has looked at. See `commit_files`."""
     looked_at = loaded.version()
     for _ in range(REBASES):
         still_valid(loaded)
@@ -128,7 +116,6 @@ def _commit_next(
             stamp_before = held.stamp(log_file(version - 1))
             is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != stamp_before:
-            # If the entry was made, it is in a log that was replaced.
             raise LogReplaced(f"{loaded.table_uri} was replaced during the commit of version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -149,9 +136,8 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version. Return False if the version is taken.
 
-    Raises Conflict if the version before it is gone: the log was cut, or the table was replaced. The entry is then
-    removed again: nobody reads a version whose predecessor is missing. If the predecessor is back by then, others may
-    have read the entry, so it is restored.
+    Raises Conflict if the version before is gone, and removes the entry: nobody reads it without its predecessor. If
+    the predecessor is back by then, others may have read the entry, so it is restored.
     """
     entry_file, previous_file = log_file(version), log_file(version - 1)
     try:
@@ -168,16 +154,12 @@ def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
 
 
 def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]]) -> None:
-    """Raise Conflict if one of these transactions may not be committed next."""
     for transaction in transactions:
         require_next(transaction, loaded.transaction_version(transaction[0]))
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table through delta-rs, if there is none. `make` makes a table at the place that it is called with.
-
-    Of several processes at once, one makes the table.
-    """
+    """Make a table, if there is none. Of several processes at once, one makes the table."""
     with scratch_folder() as scratch:
         make(scratch)
         entry = Path(scratch, log_file(0)).read_bytes()
@@ -188,9 +170,8 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
 def write_checkpoint(files: LocalFiles, version: int) -> None:
     """Make a checkpoint of a version from the files in the log's folder, and put it into that very folder.
 
-    If another log takes the folder's place meanwhile, that log gets no checkpoint. If writes are synced, the checkpoint
-    is durable before it can be seen. Raises OSError, also for delta-rs's errors, and if the version was removed with
-    old entries. Raises ForkedProcess in a forked child whose parent has used delta-rs.
+    Raises OSError, also for delta-rs's errors, and if the version was removed with old entries. Raises ForkedProcess in
+    a forked child whose parent has used delta-rs.
     """
     require_own("delta-rs")
     with files.held_log() as held, scratch_folder() as scratch:
@@ -214,7 +195,6 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of a version's files: the newest whole checkpoint before it, and later entries up to it."""
     names = held.names()
     for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -230,19 +210,8 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs, in one commit; without such rows, do nothing.
 
-    If `commits_here` returns True, delta-rs commits to a copy of the log (see `commit_on_copy`). Otherwise it commits
-    to the table itself.
-
-    Args:
-        loaded: The table as of its newest version.
-        predicate: The predicate, in SQL.
-        independent_by: Partition columns. A delete by way of a copy does not conflict with commits to partitions with
-            other values in these columns.
-
-    Raises:
-        Conflict: Others committed to a partition with the same values in the meantime, or see `commit_files`.
-        DeltaError, OSError: The storage fails.
-        TableAltered: delta-rs cannot remove files of the table, see `require_removable`.
+    If `commits_here`, commits to partitions with other values in the columns `independent_by` do not conflict. Raises
+    TableAltered if delta-rs cannot remove files of the table.
     """
     if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
         require_removable(loaded)
@@ -281,11 +250,7 @@ def append_rows(
     transactions: Iterable[tuple[str, int]],
     still_valid: Callable[[DeltaTable], None],
 ) -> int:
-    """Append rows, which have all columns of the table, through delta-rs in one commit. Return the version.
-
-    If writes are synced, the files are durable before the commit can be seen. Other arguments, and errors: see
-    `commit_files`.
-    """
+    """Append rows, which have all columns of the table, through delta-rs. Return the version. See `commit_files`."""
 
     def append(copy: DeltaTable) -> None:
         write_deltalake(copy, rows, mode="append", **committing_aside(metadata, *transactions))
@@ -298,11 +263,10 @@ def append_rows(
 def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log. Links in the copy's folder lead to the table's folders and files.
+    """Let delta-rs commit to a copy of a table's log, as of `version` (None: of the newest one).
 
-    The copy is loaded as of `version` (None: of the newest one). Returns the version that delta-rs committed to the
-    copy, and that commit's actions (none, if it committed nothing). The files that the commit adds are in the table,
-    and durable if writes are synced. Raises what `commit` raises.
+    Returns the version in the copy, and the commit's actions, if any. The files that the commit adds are in the table,
+    and durable if writes are synced.
     """
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
@@ -318,8 +282,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The file is in the temporary folder, because the table had no folder for it to link to. A copy, unlike
-                # a moved file, gets its group and permissions from the table's folder.
+                # The table had no folder for this file to link to. A copy, unlike a moved file, gets that folder's
+                # group and permissions.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -327,15 +291,12 @@ def commit_on_copy(
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
-    """Return an added or removed file's partition values for some columns; None for other actions."""
     fields = action.get("add") or action.get("remove")
     return None if fields is None else tuple((fields.get("partitionValues") or {}).get(name) for name in columns)
 
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """Return a context with a temporary folder. Its log has links to the files of a version (None: the newest one), and
-    to later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -344,8 +305,7 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
-    """Return the paths of the newest checkpoint up to a version (None: of all checkpoints), and of all later files of
-    the log."""
+    """Return the paths of the newest checkpoint up to a version (None: of all checkpoints), and of all later files."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     last = max(
         (checkpoint for checkpoint in checkpointed(paths) if version is None or checkpoint <= version), default=0
@@ -354,8 +314,7 @@ def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Make a checkpoint if one is due. With `cleans_log`, also remove old entries, if the table's properties allow
-    this. Log errors of the storage instead of raising them: the commit has landed."""
+    """Log errors only: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

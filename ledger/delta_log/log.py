@@ -1,21 +1,12 @@
-"""Direct commits: the client itself writes rows into new files, and makes the entry of the log that names the files.
+"""Direct commits: the client writes rows into new files, and makes the entry of the log that names these files.
 
-`LogWriter.land` has the one loop that makes such commits. `DirectTable` reads rows, and commits edits and appends. An
-append adds files. Edits replace files of the partitions that they touch. `join` commits joined files through the same
-loop.
+A direct append takes 3 ms, one by delta-rs 12 ms or more (both of 2 cores busy). On an object store, delta-rs makes
+some ten requests to commit edits. A direct commit of one new file makes 3.
 
-A direct commit saves the engine's query. An append by this module takes 3 ms, and by delta-rs 12 ms or more (both of 2
-cores busy). On an object store, delta-rs makes some ten requests to commit edits. A direct commit of one new file makes
-3: it puts the file, puts the entry, and reads the entry before.
-
-An entry is a file that must not exist yet. The client makes the entry of the version after the version that was read.
-If another writer was first, the client tries the version after the newest one. For edits it does so only if the touched
-partitions still have the same files. Names of files are never used twice, so the same files have the same rows. A
-partition without files proves nothing: files may have come and gone meanwhile. If another writer was first, a statement
-of the engine makes edits of such a partition.
-
-An *altered* table differs from its spec (`replay.Altered`): the client makes no direct commits to it. `replay` explains
-*applications*, `history` *generations*, and `file_facts` the facts of files.
+**Why this is safe.** An entry is a file that must not exist yet. If another writer was first, the client tries the
+version after the newest one. Edits, which replace files, do so only if the touched partitions still have the same
+files. Names of files are never used twice, so the same files have the same rows. A partition without files proves
+nothing: files may have come and gone. So a statement makes its edits if another writer was first.
 """
 
 from __future__ import annotations
@@ -55,54 +46,48 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
-#: The most rows that a direct commit of edits may write, rows of rewritten files included. For more rows, a statement
-#: is quicker.
+#: The most rows that a direct commit of edits writes, rows of rewritten files included. Above, a statement is quicker.
 MOST_ROWS = 100_000
-#: `DirectTable.small_rows` reads only files below SMALL bytes, and at most MOST_SMALL bytes in a call.
 MOST_SMALL = 8 * SMALL
-#: The most partitions that a call of `small_rows` may name one by one.
 MOST_PARTITIONS = 16
 
 
 class AddedFile(NamedTuple):
-    """Rows that become a file of a partition."""
-
     path: str
     partition: Mapping[str, Any]
     rows: pa.Table
 
 
 class RemovedFile(NamedTuple):
-    """A file of a partition that a commit removes from the table."""
-
     path: str
     size: int
     partition: Mapping[str, Any]
 
 
 class NewCommit(NamedTuple):
-    """A commit to make: the files that it adds and removes, its transactions, and its metadata.
+    """A commit to make.
 
-    `is_change`: the commit changes rows, and not only files. `with_statistics`: the log gets each new file's smallest
-    and greatest value of the columns `TableSpec.statistics`.
+    Attributes:
+        transactions: Each must be the next one of its application.
+        beside: Transactions that are not checked.
+        is_change: Whether the commit changes rows, and not only files.
+        late: Returns further metadata. On a local path it is called after the files were written, elsewhere meanwhile.
     """
 
     operation: str
     metadata: Mapping[str, Any]
     adds: Sequence[AddedFile] = ()
     removes: Sequence[RemovedFile] = ()
-    #: Each transaction must be the next one of its application. `beside` has transactions that are not checked.
     transactions: Sequence[tuple[str, int]] = ()
     beside: Sequence[tuple[str, int]] = ()
     is_change: bool = True
     with_statistics: bool = False
-    #: Returns further metadata. On a local path it is called after the files were written, elsewhere during the writes.
     late: Callable[[], Mapping[str, Any]] = nothing_late
 
 
 class WrittenByEngine(Mapping[str, bytes]):
-    """The paths of files that an engine has written. A look-up of a content raises Conflict: the client cannot write
-    such a file again."""
+    """Paths of files that an engine wrote. A look-up of a content raises Conflict: the client cannot write the file
+    again."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -118,8 +103,7 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class WrittenFiles(NamedTuple):
-    """The files of a commit, by path. Their writing began `at` a time (monotonic seconds), in a `generation` of the
-    tables."""
+    """The files of a commit, by path. `at`: when their writing began, in monotonic seconds."""
 
     files: Mapping[str, bytes]
     at: float
@@ -127,8 +111,6 @@ class WrittenFiles(NamedTuple):
 
 
 class LogWriter:
-    """Follows the log of a table, and adds entries to it."""
-
     def __init__(
         self,
         table: TableSpec,
@@ -137,15 +119,12 @@ class LogWriter:
         *failures: type[Exception],
         generations: Generations | None = None,
     ) -> None:
-        """`failures` are the errors that the engine raises. `generations` counts the replacements of the ledger's
-        tables."""
         self._table, self.replay, self._stored = table, replay, stored
         self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
         self.followed = LogFollower(table, replay, stored, generations=generations)
         self.rows = FileRows(table.schema, table.partitions, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
-        """Return the files of the newest version. Raises Conflict if the table is altered."""
         return self._require_plain(self.followed.newest(listing=listing))
 
     def _require_plain(self, files: Files | None) -> Files:
@@ -154,28 +133,22 @@ class LogWriter:
         return files
 
     def transaction_version(self, application: str) -> int | None:
-        """Return the version that an application id committed last; None: it has committed none."""
         return self._last_of(application)[1]
 
     def newest_before(self, transaction: tuple[str, int]) -> Files:
-        """Return the files of the newest version, if a transaction may be committed next.
-
-        Raises Conflict if the transaction may not be committed next, or if the table is altered.
-        """
         files, committed = self._last_of(transaction[0])
         require_next(transaction, committed)
         return self._require_plain(files)
 
     def _newest_before_each(self, transactions: Sequence[tuple[str, int]]) -> Files:
-        """Return the files of the newest version, after which each of the transactions may be committed."""
         while True:
             newest = [self.newest_before(transaction) for transaction in transactions]
             if len({files.version for files in newest}) == 1:
                 return newest[0]
 
     def _last_of(self, application: str) -> tuple[Files | None, int | None]:
-        """Return the files of the newest version (None: the table is altered), and the version that an application has
-        committed by then."""
+        """Return the files of the newest version (None: the table is altered), and what an application committed by
+        then."""
         latest = self.followed.newest()
         while latest is not None:
             last = latest.transactions.last(application, latest.version, self.replay.transaction)
@@ -183,7 +156,7 @@ class LogWriter:
                 return latest, last.committed
             latest = self.followed.newest()
             if latest is not None and latest.version < last.table_version:
-                # The engine has seen a later version than the client can reach: entries between them were removed.
+                # Entries before the version that the engine has seen were removed.
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
@@ -197,29 +170,24 @@ class LogWriter:
     ) -> int:
         """Commit a decision of the caller, and return the version.
 
-        `still_valid` looks at a version, and the commit becomes the next one. If another writer is first, `still_valid`
-        looks at the newest version.
-
         Args:
-            commit: The files to add and remove, and the commit's metadata. Each of its transactions must be the first
-                one of its application, or come directly after the application's last version.
-            still_valid: Raises if the commit may not follow a version: mostly Conflict.
+            still_valid: Looks at the version before the commit. Raises, mostly Conflict, if the commit may not follow
+                it.
             on: The version that the decision was made on; None: take the newest version.
-            read_at: When that version was read, in monotonic seconds. If this is more than LISTED_AFTER seconds ago,
-                the log is listed, and the newest version takes the place of `on`.
+            read_at: When that version was read, in monotonic seconds. After LISTED_AFTER seconds, the log is listed
+                anew.
 
         Raises:
             Conflict: A transaction may not be committed next, the table is altered, its log was cut meanwhile, or
                 others committed REBASES times meanwhile.
             LogReplaced: The log is no longer the log that was read.
-            LedgerDamaged: Only a checkpoint has the newest version (see `_replaced`).
-            Errors of `still_valid` and of the storage.
+            LedgerDamaged: Only a checkpoint has the newest version.
         """
         generation, at = self.followed.generation(), time.monotonic()
         files, late = self._write_with_late_metadata(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
-        # Take the time as late as possible: after it, removed files are kept for readers of older versions.
+        # Take the time late: removed files are kept for readers of older versions from this time on.
         actions = self._actions(commit, late, files.sizes, int(time.time() * MILLISECONDS))
         return self.land(
             actions, WrittenFiles(files, at, generation), still_valid, on=on, transactions=commit.transactions
@@ -234,16 +202,12 @@ class LogWriter:
         on: Files | None = None,
         transactions: Sequence[tuple[str, int]] = (),
     ) -> int:
-        """Commit actions that name the `written` files, and return the version.
-
-        Raises Conflict if one of the `transactions` may not be committed next. (If `on` is given, the first try does
-        not check this.) The other arguments and errors are those of `commit`.
-        """
+        """Commit actions that name the `written` files: see `commit`. If `on` is given, the first try checks no
+        transactions."""
         for _ in range(REBASES):
             if on is None:
                 on = self._newest_before_each(transactions) if transactions else self.newest()
             if on.generation != written.generation:
-                # The written files belong to the replaced table.
                 raise LogReplaced(f"{self._table.name} was replaced since the rows of a commit were written")
             still_valid(on)
             version = self._try_commit(on, actions, written)
@@ -264,10 +228,7 @@ class LogWriter:
         return actions
 
     def _write_with_late_metadata(self, commit: NewCommit) -> tuple[Encoded, Mapping[str, Any]]:
-        """Write the files that a commit is to name, and return them with the commit's late metadata.
-
-        Elsewhere than on a local path, each request takes time. There the late metadata is looked up meanwhile.
-        """
+        """Elsewhere than on a local path, requests take time: look up the late metadata during the writes."""
         if isinstance(self._stored, LocalFiles) or commit.late is nothing_late:
             return self._write(commit), commit.late()
         calls: list[Callable[[], Any]] = [partial(self._write, commit), commit.late]
@@ -282,21 +243,17 @@ class LogWriter:
         return files
 
     def _try_commit(self, latest: Files, actions: Sequence[Action], written: WrittenFiles) -> int | None:
-        """Commit actions that name the `written` files as the version after `latest`, and return that version.
-
-        Returns None, and commits nothing, if another writer was first. Raises LogReplaced, Conflict or LedgerDamaged,
-        as `commit` does.
-        """
+        """Return the version of the commit; None: another writer was first."""
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
-                # Check the log if this costs no request. On a local path, the new entry goes into the checked folder.
+                # Check the log if this costs no request.
                 if not self.followed.may_be_same(latest, held):
                     raise self._replaced(latest)
-                # If an object store's answer was lost, the entry may exist already, with this very content: the commit
-                # has landed. A second entry could add files again that others have joined since.
+                # If an object store's answer was lost, the entry may exist with this content: the commit has landed. A
+                # second entry could add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -304,35 +261,29 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
-        # Rows of removed files would only take memory.
         self.rows.forget(action["remove"]["path"] for action in actions if "remove" in action)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
         return version
 
     def _require_there(self, written: WrittenFiles) -> None:
-        """Write files again that are gone, if the files' writing began more than LISTED_AFTER seconds ago. Raises
-        Conflict for a file that an engine wrote.
-
-        Spark's VACUUM removes old files that no commit names yet.
-        """
+        """Write files again that are gone: Spark's VACUUM removes old files that no commit names yet."""
         if time.monotonic() - written.at > LISTED_AFTER:
             gone = {path: written.files[path] for path in written.files if not self._stored.has(path)}
             self._stored.write(gone)
             self._stored.sync(gone)
 
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
-        """Raise LogReplaced if the version before a commit is not the one that was read.
+        """Raise LogReplaced or Conflict if the version before a commit is not the one that was read.
 
-        If that version is gone, look at the table. If it has one of the `written` files, the commit has landed: return.
-        If the log goes on, or has lost the commit's entry, nothing shows whether the commit landed: raise Conflict.
-        Otherwise remove the commit's entry.
+        If that version is gone, a `written` file in the table proves that the commit landed. If the log goes on,
+        nothing proves that it did: raise Conflict. Otherwise remove its entry.
         """
         if self.followed.is_same(latest):
             return
         before, entry_file = log_file(latest.version), log_file(latest.version + 1)
         if self._stored.has(before):
-            # Others may have read the commit by now, and committed after it: keep it.
+            # Others may have committed after this commit by now: keep it.
             self.followed.forget()
             raise LogReplaced(
                 f"{self._table.name} was replaced during a commit, which is now version {latest.version + 1} of the "
@@ -343,24 +294,22 @@ class LogWriter:
             {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
         )
         if not paths_there.isdisjoint(written.files):
-            # The commit has landed, and then old entries were removed.
+            # Old entries were removed after the commit.
             return
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(entry_file) != entry:
             # The commit may have landed, and others may have removed its files since.
             raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(entry_file)
-        # If the version before is back by now, others may have read this commit: restore the commit.
+        # If the version before is back, others may have read this commit meanwhile: restore it.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
         raise self._replaced(latest)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Return a context for one commit that the engine makes by itself.
-
-        Raises LogReplaced if another log is in place after the commit. The log of an altered table is not compared.
-        """
+        """Return a context for one commit of the engine. It raises LogReplaced if another log is in place
+        afterwards."""
         before = self.followed.newest()
         yield
         if before is None or self.followed.is_same(before):
@@ -372,8 +321,7 @@ class LogWriter:
     def _replaced(self, latest: Files) -> LogReplaced:
         """Return the error about a log that has lost a version.
 
-        Raises LedgerDamaged if the lost version is the newest one, and only a checkpoint has it: no commit can follow
-        such a version.
+        Raises LedgerDamaged if only a checkpoint has this version, and it is the newest: no commit can follow it.
         """
         self.followed.forget()
         if latest.entry is None:
@@ -383,7 +331,6 @@ class LogWriter:
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
     def _listed_anew(self) -> Files | None:
-        """Return the files of the newest version, by a listing; None: the table cannot be read, or is altered."""
         self.followed.forget()
         try:
             return self.followed.newest()
@@ -391,22 +338,20 @@ class LogWriter:
             return None
 
     def _checkpoint(self, version: int) -> None:
-        """Make a checkpoint. An error of the storage or the engine is logged and not raised: the commit has landed."""
+        """Make a checkpoint. Log errors only: the commit has landed."""
         try:
             self.replay.checkpoint(version)
         except self._failures as error:
-            # A forked child leaves the checkpoint to the next process that can make one.
+            # The next process makes the checkpoint that a forked child cannot make.
             level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING
             log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
 
 def _always(files: Files) -> None:
-    """Accept any version: the append relies on nothing in the table."""
+    """Accept any version."""
 
 
 class DirectTable:
-    """Reads a table by following its log, and commits edits and appends to it without a statement of an engine."""
-
     def __init__(
         self,
         table: TableSpec,
@@ -416,21 +361,15 @@ class DirectTable:
         generations: Generations | None = None,
         by_statement: bool = False,
     ) -> None:
-        """`failures` are the errors of the engine that replays the log. `generations` counts the replacements of the
-        ledger's tables. `by_statement`: only statements commit rows.
-        """
+        """`failures` are the errors of the engine. `by_statement`: only statements commit rows."""
         self._table, self._by_statement = table, by_statement
-        #: The writer also makes other direct commits to this table (see `join`).
         self.writer = LogWriter(table, replay, stored, *failures, generations=generations)
         self.rows = self.writer.rows
 
     def is_known(self) -> bool:
-        """See DeltaTables.is_direct."""
         return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
-        """Return why rows are not committed directly to the newest version, as a reason and its words; None: they
-        are."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
         if self.writer.followed.newest() is None:
@@ -438,7 +377,6 @@ class DirectTable:
         return None
 
     def load(self, where: PartitionFilter) -> Snapshot | None:
-        """Return the rows of the partitions that `where` names; None: the table is altered."""
         latest = self.writer.followed.newest()
         if latest is None:
             return None
@@ -453,11 +391,10 @@ class DirectTable:
         metadata: Mapping[str, Any],
         late: Callable[[], Mapping[str, Any]] = nothing_late,
     ) -> int:
-        """Commit edits, and return the version. The caller has checked that the snapshot's rows are as the edits
-        suppose (`require_expected`).
+        """Commit edits that have passed `require_expected`, and return the version.
 
-        Raises NotDirect if a statement has to commit the edits. Raises Conflict if others have changed the partitions
-        of `where`. Raises what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the edits, Conflict if others have changed the partitions of
+        `where`, and what `LogWriter.commit` raises.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -492,18 +429,15 @@ class DirectTable:
     def land_statement(
         self, snapshot: Snapshot, where: PartitionFilter, actions: Sequence[Action], tried: int, began: float
     ) -> int:
-        """Commit the result of a MERGE that an engine ran on a copy of the log; return the version.
+        """Commit the actions of a MERGE that an engine ran on a copy of the log; return the version.
 
         Args:
             snapshot: The rows that the edits were decided on, of a table that is not altered.
             where: The partitions that the MERGE relies on.
-            actions: The actions that the engine made.
-            tried: The version of these actions in the copy. The engine has looked for conflicts with all earlier
-                versions.
+            tried: The actions' version in the copy. The engine has looked for conflicts with all earlier versions.
             began: When the MERGE was begun, in monotonic seconds.
 
-        Raises Conflict if others have changed these partitions, or may have done so. Raises what `LogWriter.commit`
-        raises.
+        Raises Conflict also if others may have changed these partitions.
         """
         read, columns = snapshot.loaded, self._table.partitions
         named = where.partitions(columns) if columns else [()]
@@ -512,8 +446,8 @@ class DirectTable:
             self._require_generation(latest, snapshot)
             if named is not None and any(latest.of(partition) != read.of(partition) for partition in named):
                 raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            # If a partition has no files, or `where` does not name its partitions one by one, two versions cannot be
-            # compared. Others may have changed such partitions after the versions that the engine looked at.
+            # Files show no change of a partition without files, or of one that `where` does not name. The engine has
+            # looked at such partitions only before `tried`.
             if latest.version >= tried and (named is None or not all(map(read.of, named))):
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
@@ -535,8 +469,8 @@ class DirectTable:
     ) -> int:
         """Commit rows under transactions (see `DeltaTables.add_rows`), and return the version.
 
-        Raises NotDirect if a statement has to commit the rows. Raises ValueError if a row has null or an empty text in
-        a partition column. Raises what `LogWriter.commit` raises.
+        Raises NotDirect if a statement has to commit the rows, and ValueError for null or an empty text in a partition
+        column.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -548,7 +482,6 @@ class DirectTable:
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
         for partition in partitions:
             self._table.require_partition(partition)
-        # Avoid a copy for a single partition.
         of_partition = [
             (partition, filter_partitions(rows, [partition]) if len(partitions) > 1 else rows)
             for partition in partitions
@@ -564,11 +497,10 @@ class DirectTable:
         return self.writer.commit(commit, still_valid or _always, on=latest, read_at=seen.at)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
-        """Return the rows of the partitions that `where` names, if these are few and their files are small; else None.
+        """Return the rows of some partitions, if these are few and their files are small; else None.
 
-        If `where` names all partitions with one value in their first column, and `above` has one bound, any number of
-        partitions will do. Then only files that may hold rows above this bound are read. Returns None also if the table
-        is altered, or its spec has no statistics.
+        If `where` has only one value of the first column, and `above` has one bound, any number of partitions will do.
+        Then only files that may hold rows above this bound are read.
         """
         latest = self.writer.followed.newest() if self._table.statistics else None
         files = None if latest is None else self._files_of(latest, where, above)
@@ -580,8 +512,6 @@ class DirectTable:
         return pa.concat_tables([self._table.nothing, *rows])
 
     def all_rows(self, where: PartitionFilter) -> pa.Table | None:
-        """Return all rows that `where` names, however many; None: the table is altered, or its spec has no
-        statistics."""
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
@@ -591,11 +521,7 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """Return the files that `small_rows` reads, with their partitions and sizes.
-
-        With one bound (see `small_rows`), returns None if the log's facts of the files are not known. Otherwise returns
-        None if `where` has several alternatives, or does not name at most MOST_PARTITIONS partitions one by one.
-        """
+        """Return the partitions, paths and sizes of the files that `small_rows` reads; None: too many, or not known."""
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
@@ -612,14 +538,12 @@ class DirectTable:
         return [(values, path, size) for values in named for path, size in latest.of(values).items()]
 
     def files_above(self, value: str, column: str, bound: int) -> dict[str, int] | None:
-        """See DeltaTables."""
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None or latest.statistics is None:
             return None
         return {path: latest.of(at)[path] for at, path in latest.statistics.above(value, column, bound)}
 
     def require_same(self, snapshot: Snapshot) -> None:
-        """Raise LogReplaced if the table's log is no longer the log that a snapshot was read from."""
         if snapshot.loaded is not None and not self.writer.followed.is_same(snapshot.loaded):
             self.writer.followed.forget()
             raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
@@ -630,8 +554,8 @@ class DirectTable:
 
 
 def _all_named_are_touched(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether every named partition is touched (None: the names are not known). Then `merge` looks only for
-    commits to touched partitions."""
+    """Return whether all partitions that edits rely on are touched: `merge` looks for conflicts only in touched
+    ones."""
     return named is not None and {_values_of(partition) for partition in touched}.issuperset(named)
 
 

@@ -1,13 +1,9 @@
 """Maintenance of a table: when a log gets a checkpoint, and which checkpoints and files nobody needs.
 
-A checkpoint has a line for each live file, and one for each file that left the table within the table's retention. With
-constant commits, there are far more lines of the second kind: a checkpoint each 50 commits would take most of the disk.
-After a direct commit (one that the client makes without an engine), a new checkpoint is due when enough commits were
-made since the last checkpoint. The bound is the number of lines of that checkpoint, divided by LINES_A_COMMIT. After
-MOST_COMMITS commits a checkpoint is due whatever its size. (A checkpoint is made only at multiples of the table's
-checkpoint interval. After other commits than direct ones, it is made at each multiple.)
-
-One replaced checkpoint a day is kept, for versions of the past.
+A checkpoint has a line for each live file, and one for each file that left the table within its retention. With
+constant commits the latter are far more: a checkpoint each 50 commits would take most of the disk. So after a direct
+commit, a checkpoint is due only if the last one has at most LINES_A_COMMIT lines for each commit since, or after
+MOST_COMMITS commits.
 """
 
 from __future__ import annotations
@@ -22,11 +18,10 @@ from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
-#: A checkpoint is due when the last one has at most this many lines (of some 100 bytes) for each commit since then.
+#: A line has some 100 bytes.
 LINES_A_COMMIT = 50
-#: The commits after which a checkpoint is due whatever its size.
 MOST_COMMITS = 2_000
-#: How long a replaced checkpoint is spared, in seconds: a reader may still be about to read it.
+#: In seconds: a reader may still be about to read a replaced checkpoint.
 SPARED = 3_600
 DAY = 86_400
 
@@ -40,19 +35,17 @@ def is_due(stored: Storage, version: int) -> bool:
         last = json.loads(content)
         return bool(version - last["version"] >= min(MOST_COMMITS, last["size"] // LINES_A_COMMIT))
     except (KeyError, TypeError, ValueError):
-        # The file is unusable, and the new checkpoint replaces it.
         return True
 
 
 def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     """Return the paths of checkpoints that nobody needs. `files` are all files of a log.
 
-    The two newest checkpoints, the oldest, the newest of each day, and those of the hour before the log's last file are
-    needed.
+    The two newest checkpoints, the oldest, the newest of each day, and those of the hour before the log's last file
+    stay.
     """
     log_files = list(files)
     latest = max((file.at for file in log_files), default=0.0)
-    # A checkpoint may have several files.
     of_version: dict[int, list[LogFile]] = {}
     for file in log_files:
         matched = CHECKPOINT.fullmatch(file.path)
@@ -70,27 +63,24 @@ def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
     ]
 
 
-#: The age, in hours, after which a file that no commit names is taken to belong to no commit under way.
+#: An older file that no commit names belongs to no commit under way.
 UNCOMMITTED_HOURS = 48
-#: The seconds after which a loaded table is too old to show which files are uncommitted.
+#: In seconds: an older loaded table does not show which files are uncommitted.
 KNOWN = 3_600
 
 
 def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders | None = None) -> set[str]:
     """Return the paths of files that no version within the table's retention has.
 
-    `since` is the system's time before the table was loaded.
-
-    The log never names the files of a commit that lost a race or died. Therefore files that no version names are
-    included, too, once they are so old that no process can still commit them. Files in a folder of `staged` are left
-    out until a commit has published the folder.
+    Old files that no commit ever named are included, but those in a folder of `staged` only if the folder was
+    published. `since` is the system's time before the table was loaded.
     """
     removed_files = loaded.vacuum(dry_run=True)
     unnamed = set(loaded.vacuum(dry_run=True, full=True))
     if unnamed - set(removed_files):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # If this process stood still after it loaded the table, files that were committed meanwhile would look uncommitted.
+    # If this process stood still meanwhile, files that were committed since would look uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(removed_files)
     return {
@@ -100,7 +90,6 @@ def find_unneeded_files(loaded: DeltaTable, since: float, staged: StagedFolders 
 
 
 def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Return whether a path is that of a file of rows, in a partition or a staged folder."""
     *folders, name = path.split("/")
     partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
     is_staged = staged is not None and staged.folder_of(path) is not None and "_delta_log" not in folders
@@ -108,8 +97,6 @@ def _is_of_rows(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> 
 
 
 def _is_published(loaded: DeltaTable, path: str, staged: StagedFolders | None) -> bool:
-    """Return whether a file's staged folder is published, by the loaded table. A file outside of such folders counts as
-    published."""
     folder = None if staged is None else staged.folder_of(path)
     if staged is None or folder is None:
         return True

@@ -1,16 +1,10 @@
 """Files on an object store, and the storage's own time.
 
-This module reaches the store through obstore, which uses the same Rust library (object_store) as delta-rs. Calls of
-obstore let other threads run, and calls of delta-rs do not. To this module a folder exists as long as the name of a
-file begins with the folder's name.
+Unlike calls of delta-rs, those of obstore let other threads run. Nothing is read through delta-rs's own file system for
+Arrow. Arrow's threads release that file system's objects a moment after a read. If the process ends in that moment, it
+can crash (exit code 134).
 
-This module reads nothing through delta-rs's own file system for Arrow. Arrow's threads release that file system's
-objects a moment after a read. If the process ends in that moment, it can crash (exit code 134, "terminate called
-without an active exception").
-
-Like delta-rs, obstore finds credentials of AWS by itself: keys in the options or in the environment, a web identity's
-token, or the role of a container or machine. This module looks up a role to assume, or a profile, through boto3, and
-raises an error if this is needed and boto3 is not installed.
+obstore finds credentials of AWS by itself, except for a role to assume, or a profile: these need boto3.
 """
 
 from __future__ import annotations
@@ -61,22 +55,20 @@ from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, advice
 from ledger.runtime.forks import require_own
 from ledger.runtime.threads import map_at_once
 
-#: The schemes that this module works for, and obstore's class for each.
 STORES: dict[str, Any] = {
     **dict.fromkeys(S3, S3Store),
     **dict.fromkeys(AZURE, AzureStore),
     **dict.fromkeys(GCS, GCSStore),
 }
-#: Options about HTTP. obstore takes them in an argument of their own.
+#: Options about HTTP, for an argument of their own.
 CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
     *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of the environment, without AWS_, that `opened_with` returns for another process.
+#: The variables of the environment, without AWS_, that another process gets (`opened_with`).
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
-#: Options that have two names, and the name under which obstore gets them.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 that only delta-rs knows.
 OF_DELTA_RS = (
@@ -91,7 +83,6 @@ OF_DELTA_RS = (
 )
 #: The storages' messages for a missing bucket or container, which obstore reports as a missing file.
 NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
-#: The units of durations, in seconds.
 UNITS = {
     **dict.fromkeys(("ms", "msec"), 0.001),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
@@ -100,10 +91,10 @@ UNITS = {
 
 
 class ObjectStore:
-    """The files below one place of an object store, by their paths from there. Threads may share it.
+    """The files below one place of an object store. Threads may share it.
 
-    `options` are delta-rs's storage_options, which override the environment. Every method that reaches the storage may
-    raise StorageFailed, ForkedProcess, and InvalidParameterValue for an option with an invalid value.
+    `options` are delta-rs's storage_options, which override the environment. Methods may raise StorageFailed,
+    ForkedProcess, and InvalidParameterValue for an option with an invalid value.
     """
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
@@ -120,7 +111,6 @@ class ObjectStore:
                 return None
 
     def exists(self, path: str) -> bool:
-        """Return whether a file exists."""
         with self._naming_errors():
             try:
                 obstore.head(self._store, path)
@@ -135,21 +125,15 @@ class ObjectStore:
             return bytes(answer.bytes()), answer.meta["size"]
 
     def part(self, path: str, start: int, length: int) -> bytes:
-        """Return some bytes of an existing file, by one request."""
         with self._naming_errors():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file. Replace an existing one."""
         with self._naming_errors():
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False, and write nothing, if the file exists. Of several calls at once,
-        at most one returns True.
-
-        If an answer is lost, the result may be False, too: this very call may have made the existing file.
-        """
+        """Write a file that must be new. Return False if it exists: a call whose answer was lost may have made it."""
         with self._naming_errors():
             try:
                 obstore.put(self._store, path, content, mode="create")
@@ -158,14 +142,12 @@ class ObjectStore:
             return True
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the sorted names of the folders directly in a folder."""
         with self._naming_errors():
             prefixes = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
     def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
-        """Return the paths of all files in a folder, at any depth; with `after`, only those that sort after this
-        text."""
+        """Return the paths of all files in a folder, at any depth, that sort after the text `after`."""
         return (path for path, _ in self.written(folder, after))
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
@@ -175,7 +157,6 @@ class ObjectStore:
                 yield from ((file["path"], file["last_modified"].timestamp()) for file in page)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield the paths of all files, and how many bytes each has."""
         with self._naming_errors():
             for page in obstore.list(self._store):
                 yield from ((file["path"], file["size"]) for file in page)
@@ -187,11 +168,9 @@ class ObjectStore:
                 yield from ((file["path"], file["size"], file["last_modified"].timestamp()) for file in page)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove all files in a folder, at any depth."""
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files, as far as they exist."""
         with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
@@ -203,7 +182,6 @@ class ObjectStore:
             self.delete(path)
 
     def delete(self, path: str) -> None:
-        """Remove a file, if it exists."""
         with self._naming_errors(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, path)
 
@@ -224,10 +202,9 @@ class ObjectStore:
         return self._made
 
     def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
-        """Return the name of obstore's class, the place, and the options with which another process opens this store.
+        """Return obstore's class, the place, and the options, with AWS's keys, for another process to open this store.
 
-        AWS's keys in this process's environment are among the options. Returns None if the credentials come through
-        boto3: another process may find other credentials.
+        Returns None if the credentials come through boto3: another process may find other ones.
         """
         if self._store.credential_provider is not None:
             return None
@@ -256,7 +233,6 @@ class ObjectStore:
             try:
                 return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
             except UnknownConfigurationKeyError as error:
-                # Leave out an option that only delta-rs knows.
                 unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
                 if unknown is None or unknown[1] not in config:
                     raise
@@ -267,10 +243,9 @@ class ObjectStore:
 
 
 def open_checked(location: str, options: Mapping[str, str], user_options: Mapping[str, str]) -> ObjectStore:
-    """Return the store at a place, with `options`.
+    """Return the store at a place, after one request with `user_options` and a bound of a few seconds.
 
-    First make one request, with `user_options` and a bound of a few seconds. If this request fails, raise a
-    StorageFailed that says what to check.
+    If this request fails, raise a StorageFailed that says what to check.
     """
     try:
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
@@ -282,7 +257,6 @@ def open_checked(location: str, options: Mapping[str, str], user_options: Mappin
 
 
 def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
-    """Return the S3 options that neither obstore nor delta-rs reads: most likely mistyped."""
     return [name for name, value in options.items() if _is_unknown(place, name, value)]
 
 
@@ -295,13 +269,11 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     except UnknownConfigurationKeyError:
         return True
     except BaseError:
-        # The option is known. A wrong value raises an error at the first use.
         return False
     return False
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """Split delta-rs's storage_options as obstore takes them: options of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
     for option, value in options.items():
         name = bare(option)
@@ -337,8 +309,6 @@ def _seconds(name: str, value: str) -> float:
 
 
 class Parts(io.RawIOBase):
-    """A file of an object store. Each read is one request."""
-
     def __init__(self, store: ObjectStore, path: str, size: int) -> None:
         self._store, self._path, self._size, self._at = store, path, size, 0
 
@@ -366,7 +336,6 @@ class Parts(io.RawIOBase):
 class ObjectFiles:
     """Table files on an object store. Small Parquet files are read in one request and kept in memory."""
 
-    #: An object store keeps what it has acknowledged.
     is_synced = False
 
     def __init__(self, store: ObjectStore) -> None:
@@ -385,11 +354,11 @@ class ObjectFiles:
         return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        # Put without a condition: a conditional put may be refused although the file does not exist.
+        # A conditional put may be refused although the file does not exist.
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            # Ask for each content only when it is written: the mapping may make it then (`data_files.Encoded`).
+            # The mapping may make each content only now (`data_files.Encoded`).
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
@@ -411,7 +380,7 @@ class ObjectFiles:
         pass
 
     def newest_from(self, version: int) -> int | None:
-        # List only the files that sort after this version's entry: mostly one request.
+        # List only later files: mostly one request.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((newer for newer in listed if newer is not None), default=version)
 
@@ -454,8 +423,7 @@ class ObjectFiles:
         if kept is None:
             kept, size = self._store.beginning(path, SMALL)
             if size > len(kept):
-                # Without read-ahead (pre_buffer) this thread reads everything. Arrow's threads would keep the file
-                # open.
+                # With read-ahead (pre_buffer), Arrow's threads would keep the file open.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
             self._keep(path, kept)
         return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
@@ -470,13 +438,13 @@ class ObjectFiles:
                 while self._size > KEPT:
                     self._size -= len(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt, the kept content and `_size` may not match: keep nothing.
+                # After an interrupt, the kept content and `_size` may not match.
                 self._kept.clear()
                 self._size = 0
                 raise
 
 
-#: The options of a role to assume: delta-rs's name, and its earlier name.
+#: delta-rs's name, and its earlier name.
 ROLES = ("iam_role_arn", "s3_assume_role_arn")
 #: Options with which obstore finds credentials by itself.
 SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
@@ -488,7 +456,6 @@ BOTO3 = (
 def credential_provider(config: Mapping[str, str]) -> Any:
     """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
 
-    `config` are the options of the storage, without aws_ before their names. These options override the environment.
     Raises InvalidParameterValue if boto3 is needed and missing.
     """
 
@@ -496,7 +463,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
     role = next((value for value in map(known, ROLES) if value), None)
-    # If an endpoint is given, delta-rs does not look for a profile either.
+    # With an endpoint, delta-rs does not look for a profile either.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
         return None

@@ -1,8 +1,6 @@
-"""The paths of commits of rows: direct, or by a statement, and why.
+"""The paths of commits of rows: direct, or by a statement of the engine, and why.
 
-A *path* here is one of the two ways to commit, not that of a file. The client makes small commits of rows directly. A
-statement of the engine has the same result, and mostly takes longer. This module counts the commits of edits and
-appends, by their path and the reason for a statement.
+A *path* here is a way to commit, not that of a file. Both ways have the same result. Statements mostly take longer.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ from ledger.runtime.forks import renew_in_child
 
 log = logging.getLogger("ledger.commits")
 DIRECT, STATEMENT = "direct", "statement"
-#: The reasons why a commit of rows takes a statement.
+#: Why a commit of rows takes a statement.
 SETTING, ALTERED, LARGE, WIDER, NEW_PARTITION = "setting", "altered", "large", "wider", "new partition"
 STATISTICS = "statistics"
-#: The reasons in words.
 REASONS = {
     SETTING: "the user asks for statements",
     ALTERED: "the table differs from its spec",
@@ -31,12 +28,12 @@ REASONS = {
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not show whether they changed it",
 }
 
-#: The `operationParameters` by which a commit says that it replaced files without a statement.
+#: The `operationParameters` of a commit that replaced files without a statement.
 REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class CommitKind(NamedTuple):
-    """A kind of commits of rows: their purpose, table and path, and the reason for a statement (empty: direct)."""
+    """A kind of commits of rows. `reason` is why a statement made them (empty: direct)."""
 
     purpose: str
     table: str
@@ -53,7 +50,6 @@ def path_of(info: Mapping[str, Any]) -> str:
 
 
 def no_purpose(metadata: Mapping[str, Any]) -> str:
-    """Return an empty purpose, for commits whose metadata does not name one."""
     return ""
 
 
@@ -61,7 +57,6 @@ class Paths:
     """Counts the commits of rows of this process by their paths. Threads share the object."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
-        """`engine` is the engine's name, for the log. `purpose_of` returns the purpose of a commit by its metadata."""
         self._engine, self._purpose_of = engine, purpose_of
         self._counts: Counter[CommitKind] = Counter()
         self._logged: set[tuple[str, str]] = set()
@@ -72,7 +67,6 @@ class Paths:
         self._lock = threading.Lock()
 
     def counts(self) -> dict[CommitKind, int]:
-        """Return how many commits landed, by kind."""
         with self._lock:
             return dict(self._counts)
 
@@ -83,10 +77,9 @@ class Paths:
         directly: Callable[[], int],
         by_statement: Callable[[str], int],
     ) -> int:
-        """Commit rows and count the commit; return its version.
+        """Commit rows, count the commit, and return its version.
 
-        `directly` makes the direct commit, and raises NotDirect if a statement has to. `by_statement` takes the reason
-        and runs the statement. Both return the version.
+        `by_statement` gets the reason for a statement, if `directly` raises NotDirect.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)
@@ -98,10 +91,7 @@ class Paths:
         return version
 
     def log_statement(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
-        """Log a statement that is about to be run, at level DEBUG.
-
-        At level INFO, log once for each table and reason that statements are run.
-        """
+        """Log a statement that is about to be run: at INFO once for each table and reason, at DEBUG always."""
         if (table, reason) not in self._logged:
             self._logged.add((table, reason))
             log.info("%s runs statements on the table %s: %s (%s)", self._engine, table, reason, REASONS[reason])

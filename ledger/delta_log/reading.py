@@ -21,9 +21,9 @@ from ledger.delta_log.values import INSTANT
 Bounds = Mapping[str, tuple[Any, Any]]
 NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The highest reader version of a table without deletion vectors or renamed columns.
+#: The highest reader version without deletion vectors or renamed columns.
 READER = 1
-#: Paths that need no escapes: they are the same in a log as on a storage.
+#: Paths without escapes are the same in a log as on a storage.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=/-]+")
 _FORMAT = pads.ParquetFileFormat(default_fragment_scan_options=pads.ParquetFragmentScanOptions(pre_buffer=True))
 _PARTITION = "partition."
@@ -33,10 +33,9 @@ class Wanted(NamedTuple):
     """Some columns of some rows.
 
     Attributes:
-        columns: The columns to return.
-        where: A condition of Arrow's, which holds for the rows; None: all rows.
+        where: A condition of Arrow's on the rows; None: all rows.
         asks: The columns that `where` may use.
-        bounds: The part of `where` that bounds columns. Files whose statistics lie outside these bounds are not read.
+        bounds: The part of `where` that bounds columns: the files' statistics are compared with it.
         above: The columns of `bounds` whose lowest value is itself excluded.
     """
 
@@ -48,7 +47,6 @@ class Wanted(NamedTuple):
 
 
 def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
-    """Return a filter of partitions as delta-rs takes it, alternatives of conditions; None: all partitions."""
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
         for alternative in where.bounded().alternatives()
@@ -76,7 +74,6 @@ def wanted_rows(
     between: Mapping[str, tuple[int, int]],
     above: Mapping[str, int],
 ) -> Wanted:
-    """Return what is wanted of the rows of some partitions, by the arguments of `DeltaTables.rows`."""
     conditions, bounds = [row_condition(where)], dict[str, tuple[Any, Any]]()
     for name, ends in between.items():
         lowest, highest = (_bound(table, name, end) for end in ends)
@@ -92,20 +89,17 @@ def wanted_rows(
 
 
 def _bound(table: TableSpec, name: str, value: int) -> Any:
-    """Return a bound of a column as Arrow compares it. `value` is in milliseconds for a column of instants."""
+    """`value` is in milliseconds for a column of instants."""
     is_instant = pa.types.is_timestamp(table.schema.field(name).type)
     return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Return the wanted rows among rows in memory. All are in partitions that the read names.
-
-    Only bounds are compared, without a query of Arrow's, which would take longer.
-    """
+    """Return the wanted rows among rows of partitions that the read names. Only bounds are compared."""
     columns = list(wanted.columns)
     if not wanted.bounds:
         return rows.select(columns)
-    # Combine the chunks, which would be compared one by one.
+    # Chunks would be compared one by one.
     candidates = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
     chosen = []
     for name, (lowest, highest) in wanted.bounds.items():
@@ -119,8 +113,7 @@ def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
 def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """Return the files that may hold wanted rows of `where` as a dataset on Arrow's file system `storage`.
 
-    The dataset of delta-rs takes 0.7 ms a file. That dataset is used only if the table needs a later reader version
-    than READER, or a path needs escapes.
+    The dataset of delta-rs takes 0.7 ms a file: it is only for later reader versions, and paths that need escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
     chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
@@ -136,9 +129,9 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
 
 
 def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
-    """Return those of a table's files that may hold rows of `where` within the bounds.
+    """Return those of a table's files (`actions`, at least one) that may hold rows of `where` within the bounds.
 
-    `actions` are the files as delta-rs lists them, at least one. A file without statistics may hold any row.
+    A file without statistics may hold any row.
     """
     parts = []
     for alternative in where.bounded().alternatives():
@@ -163,7 +156,6 @@ def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Ta
 
 
 def _partition_conditions(partition: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield, for each value of a file's partition, the condition that holds for all rows of the file."""
     for name, value in partition.items():
         field = pc.field(name.removeprefix(_PARTITION))
         yield field.is_null() if value is None else field == pc.scalar(value)

@@ -1,15 +1,12 @@
 """The files of a table, by partition, as its log lists them.
 
-The engine (delta-rs or Spark) replays the log once. Then the client follows the log: it reads each new entry, which
-takes a tenth of a millisecond. A replay by delta-rs takes 5 ms and more. The engine replays the log again at the next
-read after a minute, and if the client does not understand an entry. On a local path the engine does so, too, if the
-entry that the client read last is gone or changed. A replay begins with a listing of the log. Therefore this module
-also calls a replay a *listing*.
+The engine (delta-rs or Spark) replays the log once. Then the client reads each new entry itself, which takes a tenth of
+a millisecond. A replay by delta-rs takes 5 ms and more. A replay begins with a listing of the log, so it is also called
+a *listing*.
 
-**Transactions.** An *application* is an id under which a writer numbers its transactions (Delta's `txn`). Only an
-engine that loads the table can find the version that an application committed last, and each further commit makes this
-slower. So a process that follows the log asks the engine only about applications whose transactions it has not seen.
-The process mostly remembers the answers until the next replay.
+**Transactions.** Only an engine that loads the table finds the version that an application (see `protocol`) committed
+last, and each further commit makes this slower. So the client notes the transactions in the entries that it reads, and
+remembers the engine's answers.
 """
 
 from __future__ import annotations
@@ -47,19 +44,15 @@ class Last(NamedTuple):
 
 
 class TransactionsSeen:
-    """The transactions in the commits after a listing of the log, up to one version.
-
-    A version whose commit carries transactions gets a new object. Objects of one listing share the engine's answers.
-    """
+    """The transactions in the commits after a listing, up to one version. Objects of one listing share the engine's
+    answers."""
 
     def __init__(self, listed: int = 0) -> None:
-        """`listed` is the version of the listing."""
         self._listed = listed
         self._seen: Mapping[str, int] = {}
         self._answers: dict[str, Last] = {}
 
     def after(self, carried: Mapping[str, int]) -> TransactionsSeen:
-        """Return the transactions of the next version, whose commit carries these versions, by application."""
         if not carried:
             return self
         following = TransactionsSeen(self._listed)
@@ -67,10 +60,9 @@ class TransactionsSeen:
         return following
 
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
-        """Return what an application committed last. Raises what `ask` raises.
+        """Return what an application committed last, as of the `version` that the caller has read.
 
-        The answer is valid for `version`, the table's version that the caller has read. If the engine was at a later
-        version, or at one before the listing, the answer has that version. Then the caller has to ask again.
+        If the answer has another version, the caller has to ask again.
         """
         if application in self._seen:
             return Last(version, self._seen[application])
@@ -85,11 +77,9 @@ class TransactionsSeen:
 
 
 log = logging.getLogger("ledger.commits")
-#: The protocol (reader, writer) of the ledger's tables.
 PROTOCOL = (1, 2)
-#: The errors that `Files.after` raises for a commit that the client does not understand.
+#: What `Files.after` raises for a commit that the client does not understand.
 NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
-#: The actions that `Files.after` understands.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
 
@@ -101,9 +91,7 @@ class Files:
         by_partition: By partition, the sizes of its files by path.
         checkpoints: After how many commits the table wants a checkpoint.
         statistics: The facts of the files; None: the table has no facts.
-        transactions: The transactions that were seen.
         entry: The identity of the version's own entry in the log; None: it is not known.
-        table_id: The table's id; "": it is not known.
         generation: The generation of the log, see `history.Generations`.
     """
 
@@ -117,18 +105,14 @@ class Files:
     generation: int = field(default=0, compare=False)
 
     def of(self, partition: Partition) -> Mapping[str, int]:
-        """Return the files of one partition, with their sizes."""
         return self.by_partition.get(partition, {})
 
     def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
-        """Yield the files of the partitions that `where` names, with their partition."""
         for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
     def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
-        """Return the partitions that `where` names, by their `columns`; some may have no files. Without `columns`,
-        return all partitions."""
         if not columns:
             return self.by_partition
         named = where.partitions(columns)
@@ -137,10 +121,8 @@ class Files:
     def after(
         self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: LogEntry | None = None
     ) -> Files:
-        """Return the files of the next version, whose commit has these `actions` and this `entry` in the log.
-
-        Raises an error of NOT_UNDERSTOOD for an action that is not understood here.
-        """
+        """Return the files of the next version. Raises an error of NOT_UNDERSTOOD if the engine has to replay the
+        log."""
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
         added, removed, carried = [], [], {}
@@ -159,7 +141,7 @@ class Files:
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
                 if fields["path"] in files:
-                    # This action gives a file of the table other statistics, as ANALYZE TABLE does.
+                    # ANALYZE TABLE writes such an action: it gives a file other statistics.
                     raise KeyError(fields["path"])
                 files[fields["path"]] = fields["size"]
                 added.append(fields)
@@ -182,16 +164,12 @@ class Files:
 
 
 class Altered(Exception):
-    """A table is altered: it differs from its spec. The message names its alterations."""
+    """A table differs from its spec. The message names its alterations."""
 
 
 @dataclass(frozen=True)
 class _SeenLog:
-    """The files that were seen last, and when the log was last listed for them.
-
-    Without files, nothing was read yet, or only the engine can read the log. In the second case `altered` names the
-    table's alterations.
-    """
+    """The files that were seen last, and when the log was listed. `altered` names a table's alterations."""
 
     files: Files | None = None
     listed_at: float = -math.inf
@@ -199,8 +177,6 @@ class _SeenLog:
 
 
 class Replay(Protocol):
-    """A replay of a table's whole log by an engine."""
-
     def files(self) -> Files:
         """Return the files of the newest version. Raises Altered for an altered table."""
 
@@ -212,8 +188,6 @@ class Replay(Protocol):
 
 
 class DeltaRsReplay:
-    """A replay by delta-rs."""
-
     def __init__(
         self,
         table: TableSpec,
@@ -250,7 +224,6 @@ class LogFollower:
         clock: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
-        """`generations` counts the replacements of the ledger's tables."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, clock
         self._generations = generations or Generations()
         self._seen, self._alteration_is_logged = _SeenLog(), False
@@ -258,7 +231,6 @@ class LogFollower:
         renew_in_child(self, LogFollower._renew)
 
     def generation(self) -> int:
-        """Return the generation of the ledger's tables, see `history.Generations`."""
         return self._generations.current
 
     def seen(self) -> int | None:
@@ -267,22 +239,18 @@ class LogFollower:
         return None if files is None or files.generation != self._generations.current else files.version
 
     def altered(self) -> str:
-        """Return the alterations of the table in words, as of the last listing; empty: there are none."""
         return self._seen.altered
 
     def newest(self, *, listing: bool = False) -> Files | None:
         """Return the files of the newest version; None: the table is altered.
 
-        The engine lists the log at first, and if the last listing was more than LISTED_AFTER seconds ago. The engine
-        also lists the log if a replaced log was found, if the client cannot follow the log, and for a `listing`. If
-        files have stamps (see `Storage.stamp`), the returned version still existed unchanged during this call, unless
-        its entry is not known.
+        If files have stamps (see `Storage.stamp`), the version existed unchanged during this call, unless its entry is
+        unknown.
         """
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
                 seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
-            # Do not hold the lock here, as other threads need not wait for the storage.
             files = seen.files
             if files is None:
                 return None
@@ -301,8 +269,7 @@ class LogFollower:
     def at_least(self, version: int | None) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
 
-        The call makes no request if that version or a newer one is in memory, and no listing is due. Otherwise, or if
-        `version` is None, return what `newest` returns.
+        If memory has such a version, and no listing is due, the call makes no request.
         """
         seen = self._seen
         if version is None or seen.files is None or self._is_due(seen) or seen.files.version < version:
@@ -312,7 +279,7 @@ class LogFollower:
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Return whether a log (by default the table's) still has the entry of a version that was read.
 
-        If the identity of that entry is not known, return whether the log has an entry of this version.
+        If the identity of that entry is unknown, any entry of this version counts.
         """
         entries = log or self._stored
         stamp = entries.stamp(log_file(before.version))
@@ -328,12 +295,11 @@ class LogFollower:
         return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
-        """Note a commit that this process made as the version after `before`, with this `content`. If another thread
-        has followed the log meanwhile, do nothing."""
+        """Note a commit that this process made after `before`, unless another thread has followed the log meanwhile."""
         seen = self._seen
         if seen.files is before:
-            # Keep no stamp: another file may have the name by now. If the client does not understand an engine's
-            # actions, the next caller gets a replay.
+            # Keep no stamp: another file may have the name by now. If an engine's actions are not understood, a replay
+            # follows.
             with suppress(*NOT_UNDERSTOOD):
                 files = before.after(actions, self._table.partitions, entry_of(content))
                 self._remember(seen, replace(seen, files=files))
@@ -346,8 +312,7 @@ class LogFollower:
         )
 
     def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
-        """Return what was seen, if its version still exists unchanged; else None. The version is not checked if the
-        storage has no stamps, or the version's entry is not known."""
+        """Return what was seen, if its version exists unchanged or cannot be checked; else None."""
         files = seen.files
         if files is None or files.entry is None:
             return seen
@@ -358,7 +323,7 @@ class LogFollower:
             return seen
         if not self.is_same(files):
             return None
-        # The content is the same: this process wrote the file, or it was copied. Remember its stamp.
+        # This process wrote the file, or it was copied.
         return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
@@ -370,14 +335,12 @@ class LogFollower:
         self._lock = threading.Lock()
 
     def _remember(self, before: _SeenLog, after: _SeenLog) -> _SeenLog:
-        """Store `after` as what was seen last, unless another thread has replaced `before`. Return `after`."""
         with self._lock:
             if self._seen is before:
                 self._seen = after
         return after
 
     def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
-        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that stays flawed."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
@@ -386,15 +349,11 @@ class LogFollower:
             entry, columns = entry_of(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
         except NOT_UNDERSTOOD:
-            # The engine has to replay the log.
             return self._listed(seen)
 
     def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
-        """Return what a listing shows.
-
-        If its parent has used delta-rs, a forked child cannot list the log. If the log still has the version that was
-        seen, the child follows the log from there. Otherwise raises ForkedProcess.
-        """
+        """Return what a listing shows. A forked child that cannot list follows the log from the version that was
+        seen."""
         try:
             return self._listed(seen)
         except ForkedProcess:
@@ -404,7 +363,6 @@ class LogFollower:
             return replace(seen, listed_at=self._passing())
 
     def _listed(self, seen: _SeenLog) -> _SeenLog:
-        """Return what a listing shows. End the generation if the log is not the one that was `seen`."""
         now, generation, before = self._passing(), self._generations.current, seen.files
         try:
             files = self._replay.files()
@@ -436,7 +394,6 @@ class LogFollower:
             )
 
     def _continues(self, before: Files, listed: Files) -> bool:
-        """Return whether the listed log is the one that had the files `before`."""
         if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.
@@ -444,10 +401,7 @@ class LogFollower:
 
 
 def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
-    """Return the files of a loaded table.
-
-    Raises Altered if the table is altered, also for a file whose path needs escapes.
-    """
+    """Return the files of a loaded table. Raises Altered also for a file whose path needs escapes."""
     metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
         table,
@@ -472,15 +426,10 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
 
 
 def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
-    """Return after how many commits a table with these properties wants a checkpoint.
-
-    If the properties have no number above 0, return the number in the spec.
-    """
     interval = properties.get(CHECKPOINT_INTERVAL, "")
     return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
 
 
-#: The alteration of a table whose files have other names on the storage than in the log.
 ESCAPED = "a file whose name needs escapes"
 
 
@@ -492,14 +441,9 @@ def require_plain(
     demanding: Iterable[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Raise Altered if a table differs from its spec.
+    """Raise Altered if a table differs from its spec `table`. The other arguments are the table's.
 
-    An altered table has another protocol or other columns, a demand on its rows, or a property that `alterations`
-    names.
-
-    `protocol` has the versions of readers and writers that the table asks for, and `features` has its features, if its
-    protocol names them. `demanding` has the names of the constraints, and of columns with metadata or further demands
-    on their values. `table` is the spec; the other arguments are the table's.
+    `demanding` has the names of constraints, and of columns with metadata or demands on their values.
     """
     altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
     if protocol != PROTOCOL and not altered:
@@ -516,26 +460,22 @@ def require_plain(
 
 
 class LatestVersions:
-    """The newest versions of some tables. Threads share it."""
-
     def __init__(
         self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
     ) -> None:
-        """`logs` follow the logs of the tables. `first` finds the newest version of a table if no version is known, or
-        if the known version is gone. `at_once`: each table costs a request, and the requests are made together.
-        """
+        """`first` finds a table's newest version if no older one is known. `at_once`: make the tables' requests
+        together."""
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that existed, by table and generation. With an older version, a search only begins earlier.
+        #: A version that existed, by table and generation. An older one only makes the search longer.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return, by name, versions no older than the newest before this call. Raises what the storage raises."""
+        """Return, by name, versions no older than the newest before this call."""
         if not self._at_once or len(tables) < 2:
             return {table: self._end(table) for table in tables}
         return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
 
     def make_durable(self, table: str | None, version: int) -> None:
-        """Make versions durable: see DeltaTables.make_durable."""
         seen_by_table = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
         for name, seen in seen_by_table.items():
             if seen is not None:

@@ -1,16 +1,10 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
-**Checks.** Before edits are committed, they are checked against the snapshot that they were decided on. A direct
-commit, or a MERGE of delta-rs, fails if others committed to the same partitions since then. A MERGE statement of Spark
-checks the edits again, on the table's newest version.
-
 **Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
-`still_changing`. A settled row hardly ever changes any more, and there are many. So settled rows get files of their own
-once there are ENOUGH of them. A file is joined with new settled rows if it has at most twice as many rows as these, and
-if all together are at most FULL. A partition has about a dozen files at most, and one for each FULL rows.
-
-Few rows are compared without a query of Arrow's: to plan one takes a third of a millisecond and more.
+`still_changing`. Settled rows hardly ever change, and are many. So they get files of their own once there are ENOUGH of
+them. A file is joined with new settled rows if it has at most twice as many rows as these, and if all together are at
+most FULL. A partition has about a dozen files at most, and one for each FULL rows.
 """
 
 from __future__ import annotations
@@ -28,24 +22,21 @@ from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Sn
 from ledger.delta_log.spec import TableSpec
 from ledger.errors import LedgerDamaged
 
-#: The most rows, or edits, that are compared without a query of Arrow's.
+#: The most rows, or edits, that are compared without a query of Arrow's: to plan one takes a third of a millisecond.
 FEW_ROWS = 1_000
-#: If there are more rows than edits by more than this number, the rows are narrowed down before they are compared.
 VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a number (0 or more) for each of `length` rows with these columns. Equal rows share a number.
-
-    Returns also the index of one row for each number.
-    """
+    """Return a number (0 or more) for each of `length` rows, the same for equal rows, and one row's index for each
+    number."""
     number, some_row = np.zeros(length, dtype=np.int64), np.zeros(min(length, 1), dtype=np.int64)
     for column in columns:
         if column.null_count == length:
             continue
         values = _comparable(column)
-        # Mostly a column separates no more rows than the columns before it. Then there is no need to sort.
+        # Mostly a column separates no more rows than the columns before it: then there is no need to sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
             together = number * (int(values.max()) + 1) + values
@@ -54,24 +45,20 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the distinct combinations of values in some columns."""
     if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
     return [dict(zip(columns, combination)) for combination in dict.fromkeys(_tuples(rows, columns))]
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of rows and of edits that are equal in the columns `keys`: a pair for each match.
-
-    A null matches nothing.
-    """
+    """Return the positions of rows and of edits that are equal in `keys`, a pair for each match. A null matches
+    nothing."""
     if edits.num_rows > FEW_ROWS:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
-            # Narrow the rows down column by column: mostly only the rows of edits are left.
             values = rows[key] if len(candidates) == rows.num_rows else rows[key].take(pa.array(candidates))
             candidates = candidates[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
         candidate_rows = rows.select(list(keys)).take(pa.array(candidates))
@@ -86,7 +73,6 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
 
 
 def _comparable(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a number for each value of a column. Equal values have equal numbers."""
     if pa.types.is_timestamp(column.type):
         # No instant of the ledger is before 1970, so -1 means null alone.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
@@ -101,23 +87,22 @@ def _tuples(rows: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
-    # Leave out other columns: columns of maps cannot go through a join.
+    # Columns of maps cannot go through a join.
     return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-#: The number for "no revision". Revisions count from 1.
+#: Revisions count from 1.
 NO_REVISION = -1
 
 
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
-    """Raise Conflict if an edit does not find the table as it supposes.
+    """Raise Conflict if an edit does not find the table, or its partition in the snapshot, as it supposes.
 
-    An edit supposes that a row to insert does not exist. A row to update or delete must exist with the expected
-    revision (null: any revision). An edit also supposes that its partition was read.
+    A row to insert must not exist. A row to update or delete must exist with the expected revision (null: any
+    revision).
 
-    Raises LedgerDamaged for an edit of a row that exists twice. Raises LedgerDamaged also for two inserts of one key,
-    if the table's spec has a text for that error. Raises ValueError for any other two edits of one row, and for an edit
-    without a partition.
+    Raises LedgerDamaged for an edit of a row that exists twice, and for two inserts of one key if the spec has
+    `duplicate_error`. Raises ValueError for any other two edits of one row, and for an edit without a partition.
     """
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
@@ -151,26 +136,20 @@ def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-#: This many settled rows get a file of their own. Each commit of edits to a partition rewrites smaller files.
 ENOUGH = 256
-#: The most rows of a file into which settled rows of other files are joined.
 FULL = 50_000
 
 
 class Rewrite(NamedTuple):
-    """The files that are replaced, and the rows of each new file."""
-
     gone: list[str]
     written: list[pa.Table]
 
 
 def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpec) -> Rewrite:
-    """Return the rewrite of a partition's files by edits that `require_expected` accepts."""
     rows = pa.concat_tables([table.nothing, *files.values()])
     sizes = np.array([file_rows.num_rows for file_rows in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
     is_kept = np.ones(rows.num_rows, dtype=bool)
-    # All rows and edits are of one partition.
     is_kept[matches(rows, edits, table.key)[0]] = False
     coming = _rows_after_edits(edits, table)
     arriving, staying = _settled(coming, table), _settled(rows, table) & is_kept
@@ -179,7 +158,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # Stop before a joined file has more than FULL rows. Larger files then stay as they are.
+        # Larger files stay as they are.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined
@@ -187,22 +166,19 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
     settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
     parts = [after.filter(pa.array(chosen_part)) for chosen_part in (~settled, settled)] if settled.any() else [after]
-    # Combine the chunks: the rows are kept in memory, and each commit would add a chunk.
+    # The rows are kept in memory, and each commit would add a chunk.
     written = [part.combine_chunks() for part in parts if part.num_rows]
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
 
 
 def _rows_after_edits(edits: pa.Table, table: TableSpec) -> pa.Table:
-    """Return the rows that the edits insert or update, as they are afterwards."""
     stays = pc.not_equal(edits[OPERATION], "delete")
     rows = edits.select(table.schema.names)
     rows = rows if pc.all(stays).as_py() else rows.filter(stays)
-    # Cast each column to its type in the table.
     return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
 
 
 def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
-    """Return which rows are settled, by the table's spec."""
     filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
     if not filled:
         return np.zeros(rows.num_rows, dtype=bool)
@@ -213,7 +189,6 @@ def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
 
 
 def filter_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the rows of some partitions."""
     conditions = [
         reduce(pc.and_, [pc.equal(rows[name], value) for name, value in partition.items()])
         for partition in partitions

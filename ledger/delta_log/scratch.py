@@ -15,17 +15,16 @@ from deltalake.exceptions import DeltaError
 PREFIX = "ledger-commit-"
 #: The age of a folder, in seconds, after which its process counts as dead.
 ABANDONED = 86_400
-#: The content of a probe: more than a file system stores with a name.
+#: More than a file system stores with a name.
 PROBE = b"0" * 65_536
 _swept: set[str] = set()
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Return a context with a new folder in the folder for temporary files (TMPDIR), removed at its end.
+    """Return a context with a new folder below TMPDIR, removed at its end. Dead processes' folders are removed, too.
 
-    The first call of a process removes folders older than ABANDONED, which killed processes of the same user have left.
-    If the folder for temporary files takes no file, an error in the context becomes an OSError that names this folder.
+    If TMPDIR takes no file, an error in the context becomes an OSError that names it.
     """
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -51,7 +50,6 @@ def _sweep(place: Path) -> None:
 
 
 def _refused(place: str) -> OSError | None:
-    """Return why a folder takes no file; None: it takes one."""
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix="ledger-probe-") as file:
             file.write(PROBE)

@@ -17,7 +17,6 @@ from ledger.delta_log.statements import CHANGED_MEANWHILE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Delta's errors for a lost race. They have no common class of their own.
 CONFLICTS = (
     delta_exceptions.ConcurrentAppendException,
     delta_exceptions.ConcurrentDeleteReadException,
@@ -37,7 +36,7 @@ LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 def committing(
     session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
 ) -> Iterator[SparkSession]:
-    """Return a context in which the session's commits carry this metadata. `jobs` is a context that names its jobs.
+    """Return a context in which the session's commits carry this metadata. `jobs` names the session's jobs.
 
     Raises Conflict for a lost race, for CHANGED_MEANWHILE, and for a log listing with a gap.
     """
@@ -59,15 +58,11 @@ def committing(
 
 
 def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that carries only versions of applications."""
     _commit(session, begun, _marks(session, transactions))
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Commit a transaction that appends rows and carries versions of applications.
-
-    A DataFrame's own writer can carry only one version.
-    """
+    """Append rows and carry several transactions: a DataFrame's own writer can carry only one."""
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
     _commit(session, begun, [*_marks(session, transactions), *files])
@@ -80,7 +75,6 @@ def _marks(session: SparkSession, transactions: Iterable[tuple[str, int]]) -> li
 
 
 def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
-    """Commit a transaction that gives its table further properties."""
     current = begun.metadata()
     configuration = current.configuration()
     for name, value in properties.items():
@@ -101,7 +95,7 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 def committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
-    Raises Conflict if there is none: Delta silently skips a write under a transaction that is committed already.
+    Raises Conflict if there is none: Delta silently skips a write under a committed transaction.
     """
     version = session.conf.get(LAST_VERSION)
     if version is None:

@@ -1,7 +1,4 @@
-"""A table's log as Spark reads it, where Spark is the engine.
-
-`SparkTables` decides direct commits on what Spark has read, and on the entries that the client has read since.
-"""
+"""A table's log as Spark reads it, where Spark is the engine."""
 
 from __future__ import annotations
 
@@ -36,10 +33,6 @@ def direct_tables(
     *failures: type[Exception],
     by_statement: bool,
 ) -> dict[str, DirectTable]:
-    """Return the DirectTable of each table, by name. The tables have these `locations` and `files`.
-
-    `failures` are the errors that Spark raises. The other arguments are those of SparkReplay and DirectTable.
-    """
     generations = Generations()
     return {
         name: DirectTable(
@@ -55,7 +48,6 @@ def direct_tables(
 
 
 def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
-    """Return the files of a table. On a local path they need no JVM. `sync`: see LocalFiles and HadoopFiles."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 
@@ -63,8 +55,8 @@ def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool =
 class SparkReplay:
     """A replay of one of the ledger's tables by Spark.
 
-    `session` returns the thread's session. `state` returns Delta's own snapshot of a table's newest version. `stored`
-    has the table's files. `tail` checks the entries after the last checkpoint; None: no check.
+    `session` returns the thread's session. `state` returns Delta's own snapshot of a table's newest version. `tail`
+    checks the entries after the last checkpoint.
     """
 
     def __init__(
@@ -110,7 +102,6 @@ class SparkReplay:
         state.deltaLog().checkpoint(state, none)
 
     def _require_plain(self, state: Any) -> None:
-        """Raise Altered if the table is altered."""
         protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
         asking = [name for name in configuration if name.startswith("delta.constraints.")]
         asking += [field.name() for field in fields if not field.nullable() or field.metadata().json() != "{}"]
@@ -129,10 +120,7 @@ class SparkReplay:
 
 
 def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileStatistics:
-    """Return the log's facts of each file of a table, from Delta's own snapshot.
-
-    For a file with a deletion vector, the number of rows is null.
-    """
+    """Return the log's facts of each file. For a file with a deletion vector, the number of rows is null."""
     from pyspark.sql import DataFrame
 
     bounded = dict.fromkeys(fact.column for fact in table.facts if fact.source in ("min", "max"))

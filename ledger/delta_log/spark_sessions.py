@@ -23,9 +23,8 @@ from ledger.rules.version_numbers import version_numbers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The settings with which an application makes its own writes idempotent.
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-#: Settings of the sessions that the ledger makes. The user's session keeps its own settings.
+#: Settings of the ledger's own sessions.
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
@@ -36,29 +35,27 @@ EVERY_TRANSACTION = {
     # By default VACUUM would start up to 10,000 tasks to list a few folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
-#: Further settings for the usual transaction of a few rows.
 SMALL_TRANSACTIONS = {
-    # One task to read a table's state, one for a shuffle. Measured: a MERGE takes 1.4 s instead of 4.2 s.
+    # One task to read a table's state, one for a shuffle: a MERGE takes 1.4 s instead of 4.2 s (measured).
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
-    # Compiling and adapting a plan takes longer than running it over a few rows. Measured: 0.9 s instead of 1.4 s.
+    # Compiling a plan takes longer than running it over a few rows: 0.9 s instead of 1.4 s (measured).
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: The most tasks that write a bulk send: each task begins segments of its own.
+#: The most tasks of a bulk send: each begins segments of its own.
 MOST_TASKS = 4_096
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Return whether this process can call the JVM of a session. (Not with Spark Connect.)"""
+    """Return False for Spark Connect."""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)
 
 
 def require_jvm(spark: SparkSession) -> None:
-    """Raise InvalidParameterValue for a session through which nothing can be committed."""
     if not has_jvm(spark):
         raise InvalidParameterValue(
             "spark",
@@ -69,7 +66,6 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return a session's default parallelism, at most MOST_TASKS."""
     if has_jvm(spark):
         return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
     from pyspark.sql import functions as F
@@ -78,7 +74,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_executors_here(root: str, spark: SparkSession) -> None:
-    """Raise UnsafeStorage for a local path if the session has executors on other machines: these write to other disks.
+    """Raise UnsafeStorage for a local path if executors of the session run on other machines, which have other disks.
 
     Executors that have not started yet are not checked.
     """
@@ -96,7 +92,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def find_other_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts that are not this machine: this process can bind to none of their addresses."""
+    """Return the hosts to none of whose addresses this process can bind."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -112,16 +108,12 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return a DataFrame of all rows of an Arrow table.
-
-    The chunks are combined, because PySpark 4.2 loses rows after an empty chunk.
-    """
+    """Return a DataFrame of an Arrow table. PySpark 4.2 loses rows after an empty chunk, so chunks are combined."""
     return spark.createDataFrame(rows.combine_chunks())
 
 
 @contextmanager
 def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
-    """Return a context that has a temporary view of an Arrow table's rows. Its value is the view's name in SQL."""
     name = f"ledger_edits_{secrets.token_hex(4)}"
     arrow_frame(spark, rows).createOrReplaceTempView(name)
     try:
@@ -131,12 +123,10 @@ def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """Return the JVM that a session runs on."""
     return spark._jvm
 
 
 def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = FILE) -> None:
-    """Make a table if it does not exist. `name` is its name in SQL, and `scheme` that of its storage."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     layout = spec.layout(scheme)
@@ -149,13 +139,12 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later version that it was not run with.
-#: Before 1.6.6 delta-rs fails on upkeep's deletes and on the views. 1.2 fails on nearly everything.
+#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
+#: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
 def require_known(package: str, version: str) -> None:
-    """Raise UnsupportedVersion for a version of a package that the ledger was not run with."""
     first, end = KNOWN[package]
     if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
@@ -166,7 +155,6 @@ def require_known(package: str, version: str) -> None:
 
 
 def require_engines(spark: SparkSession | None) -> None:
-    """Raise UnsupportedVersion for a delta-rs, or for a session's Spark, that the ledger was not run with."""
     require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)
@@ -176,18 +164,16 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-#: Hadoop's settings for secrets, which may be in Hadoop's own store, and delta-rs's names for them.
 SECRETS = {
     "access.key": "aws_access_key_id",
     "secret.key": "aws_secret_access_key",
     "session.token": "aws_session_token",
 }
-#: Amazon's own endpoints, which delta-rs knows by their region.
+#: delta-rs knows Amazon's own endpoints by their region.
 _AMAZON = re.compile(r"(?:https?://)?s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/?")
 
 
 def require_s3a(spark: SparkSession) -> None:
-    """Raise InvalidParameterValue for a session without the jars of S3."""
     if _settings(spark).getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem") is None:
         raise InvalidParameterValue(
             "spark",
@@ -198,9 +184,9 @@ def require_s3a(spark: SparkSession) -> None:
 
 
 def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
-    """Return the storage_options of a bucket that follow from the session's settings; empty: there are none.
+    """Return the storage_options of a bucket that follow from the session's settings.
 
-    If credentials come from a provider instead of the settings, delta-rs has to find them by itself.
+    If credentials come from a provider instead, delta-rs has to find them by itself.
     """
     settings = _settings(spark)
 
@@ -228,8 +214,7 @@ def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
 
 
 def _is_address(endpoint: str) -> bool:
-    """Return whether the host of an endpoint is an IP address: then Spark's client, too, puts the bucket into the
-    path."""
+    """Return whether an endpoint's host is an IP address: then Spark's client, too, puts the bucket into the path."""
     try:
         ip_address(urlsplit(f"//{endpoint.rpartition('://')[2]}").hostname or "")
     except ValueError:
@@ -242,7 +227,6 @@ def _settings(spark: SparkSession) -> Any:
 
 
 def _options_of_server(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
-    """Return the options of a server that is not Amazon's."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
     # With virtual-hosted style, delta-rs takes the endpoint as the bucket's own address.

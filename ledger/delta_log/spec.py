@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-#: The property for the checkpoint interval, in commits.
+#: In commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: How long a new table keeps commits and removed files, in days: Delta's defaults.
+#: Delta's defaults.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -20,32 +20,27 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604
 
 
 class Kept(NamedTuple):
-    """How long a table keeps commits, and removed files, in seconds."""
+    """In seconds."""
 
     log_retention: int
     deleted_file_retention: int
 
 
 def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return the retention in a table's properties.
-
-    Delta's defaults replace properties that are missing or not understood.
-    """
+    """Return the retention in a table's properties. Delta's defaults replace what is missing or not understood."""
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
     return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
 
 
 def interval_seconds(interval: str | None) -> int | None:
-    """Return the seconds of an interval in Delta's properties; None: the client does not understand its text."""
+    """Return the seconds of an interval in Delta's properties; None: it is not understood."""
     matched = _INTERVAL.fullmatch(interval or "")
     return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
-#: Types of columns for partitions, and types for statistics in the log.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
-#: Types of columns that a fact may be about.
 FACT_TYPES = (pa.types.is_string, pa.types.is_integer)
 #: The values of a partition's columns, as text.
 Partition = tuple[str | None, ...]
@@ -53,24 +48,19 @@ Filter = TypeVar("Filter", bound="PartitionFilter")
 
 
 class Layout(NamedTuple):
-    """A table's own description and properties in the storage."""
-
     description: str | None
     properties: Mapping[str, str]
 
 
 class PartitionFilter(Protocol):
-    """Partitions named by literals on their columns."""
-
     def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
         """Return the values that the filter names, by partition column, as alternatives.
 
-        The filter names a partition that has one of the values in each column of one alternative. Columns that an
-        alternative lacks may have any value.
+        A partition is named if it has one of the values in each column of one alternative.
         """
 
     def bounded(self: Filter) -> Filter:
-        """Return the filter, or a shorter one that covers this filter: engines cannot plan very long predicates."""
+        """Return the filter, or a shorter one that covers it: engines cannot plan very long predicates."""
 
     def sql(self, alias: str = "") -> str:
         """Return the filter as a SQL predicate on columns of `alias`."""
@@ -83,10 +73,10 @@ class PartitionFilter(Protocol):
 
 
 class Fact(NamedTuple):
-    """A fact that the log has about each data file: a column of the table of facts, and where its values come from.
+    """A fact that the log has about each data file. Facts about instants are in milliseconds.
 
-    `source` is "partition" (the value of the partition's `column`), "min" or "max" (of a `column` in the file), "rows"
-    (the number of rows), or "size" (the file's bytes). Facts about instants are in milliseconds.
+    `source` is "partition" (the partition's `column`), "min" or "max" (of a `column`), "rows" (their number), or "size"
+    (in bytes).
     """
 
     name: str
@@ -97,13 +87,11 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column of ordinals, and what happens to rows that share one.
+    """A column of ordinals. No two rows of a partition may share one.
 
-    An ordinal is a number that no two rows of a partition may share.
-
-    When files are joined, rows are sorted by `column`, then by `earliest`. The first row of each ordinal stays. Rows
-    equal to it are dropped. Other rows with this ordinal move to another partition, and get new ordinals there, which
-    begin at 0. `new_partition` returns that partition's values for the values of the old one.
+    A join of files repairs rows that do. It sorts the files' rows by `column`, then by `earliest`, and keeps the first
+    row of each ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that
+    `new_partition` returns for the old one's values.
     """
 
     column: str
@@ -112,12 +100,12 @@ class Ordinals(NamedTuple):
 
 
 class StagedFolders(NamedTuple):
-    """Folders below a table. One commit publishes the files of a folder, under the folder's transaction.
+    """Folders below a table. One commit publishes the files of a folder.
 
     Attributes:
-        folder_of: Returns the name of the folder that a path is in; None: the path is in no such folder.
-        application: Returns the application id of a folder's transaction.
-        published: The version of that transaction once the files are published.
+        folder_of: Returns the folder that a path is in; None: it is in no such folder.
+        application: Returns the application id of the folder's transaction in that commit.
+        published: The version of that transaction.
     """
 
     folder_of: Callable[[str], str | None]
@@ -136,23 +124,21 @@ class TableSpec:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: Direct appends and joins write each file's smallest and greatest values in these columns into the log. Empty:
-    #: statements make all appends, and the engine chooses the columns of its statistics.
+    #: The columns of the statistics of direct appends and joins. Empty: statements make all appends.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns is settled (but see `still_changing`). See `rewrite`.
+    #: A row that has a value in one of these columns is settled: see `rewrite`.
     final_columns: tuple[str, ...] = ()
     #: A row with one of these values, by column, is never settled.
     still_changing: Mapping[str, Any] | None = None
-    #: The facts that the client keeps of each data file, if any.
     facts: tuple[Fact, ...] = ()
-    #: How to distinguish rows when small files are joined; None: the table's files are never joined.
+    #: None: the table's files are never joined.
     ordinals: Ordinals | None = None
-    #: The folders whose files `publish` commits; None: the table has no such folders.
+    #: The folders whose files `publish` commits.
     staged: StagedFolders | None = None
     #: Partition columns. On a local path, a delete by delta-rs does not conflict with commits to partitions with other
     #: values in these columns (unless somebody altered the table).
     independent_by: tuple[str, ...] = ()
-    #: The text of the error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
+    #: The error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -173,11 +159,9 @@ class TableSpec:
 
     @cached_property
     def nothing(self) -> pa.Table:
-        """An Arrow table without rows."""
         return self.schema.empty_table()
 
     def require_partition(self, values: Mapping[str, Any]) -> None:
-        """Raise ValueError if a value of a partition is null, or would be read as null."""
         for name, value in values.items():
             if value is None or value == "":
                 what = "null" if value is None else "an empty text, which Delta reads as null"
@@ -185,9 +169,7 @@ class TableSpec:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Delta's table properties of a new table."""
         return {CHECKPOINT_INTERVAL: "50"}
 
     def layout(self, scheme: str) -> Layout:
-        """Return the description and properties of a new table on the storage of a scheme."""
         return Layout(None, self.properties)

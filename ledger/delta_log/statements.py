@@ -1,13 +1,10 @@
 """Statements that commit rows: the MERGE of edits, the INSERT of appends.
 
-A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
-columns narrow the MERGE, so that writers of other partitions do not conflict with it. Spark runs the text of
-`checking_merge`. delta-rs gets the parts of `plain_merge` through calls.
+Literals on partition columns narrow the MERGE, so that writers of other partitions do not conflict with it.
 
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
-the rows that they were decided on. delta-rs runs the MERGE on the version of these rows. Its commit fails if others
-committed to these partitions since. Spark runs the MERGE on the newest version. There the MERGE itself fails with
-CHANGED_MEANWHILE if a row has another revision, if a row to insert exists, or if a row to update or delete does not.
+the rows that they were decided on, and delta-rs runs `plain_merge` on the version of these rows. Its commit fails if
+others committed to these partitions since. Spark runs `checking_merge` on the newest version.
 """
 
 from __future__ import annotations
@@ -19,21 +16,19 @@ from typing import NamedTuple
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.delta_log.spec import PartitionFilter, TableSpec
 
-#: The message with which Spark's MERGE fails if the table is not as its edits suppose.
+#: Spark's MERGE fails with this message if the table is not as its edits suppose.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-#: The approximate length, in characters, of a line of columns or values in a statement.
+#: About how many characters a line of columns or values has.
 WIDTH = 110
-#: The aliases of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
-#: The name of the view of the source rows, in a statement that is shown or logged.
+#: The name of the source's view in a statement that is shown or logged.
 SOURCE_VIEW = "source"
 
 
 class Clause(NamedTuple):
     """A clause of a MERGE: DELETE, UPDATE or INSERT, with values by column.
 
-    A clause applies to source rows that match a row of the table (`is_matched`), or to those that match none. It
-    applies only under its condition (empty: always).
+    It applies to source rows that match a row of the table (`is_matched`) or none, under its condition (empty: always).
     """
 
     is_matched: bool
@@ -42,7 +37,6 @@ class Clause(NamedTuple):
     values: Mapping[str, str]
 
     def sql(self) -> str:
-        """Return the clause as SQL."""
         condition = f" AND {self.condition}" if self.condition else ""
         what = self.action
         if self.action == "UPDATE":
@@ -54,16 +48,12 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class Merge:
-    """A MERGE of edits into a table: how rows match, and the clauses.
-
-    For each row the first clause that applies is used.
-    """
+    """A MERGE of edits. For each row the first clause that applies is used."""
 
     on: str
     clauses: tuple[Clause, ...]
 
     def sql(self, place: str, source: str) -> str:
-        """Return the statement for the table at a place and the view `source`."""
         head = f"MERGE INTO delta.`{place}` AS {TARGET}\nUSING {source} AS {SOURCE}\nON {self.on}"
         return "\n".join([head, *(clause.sql() for clause in self.clauses)])
 
@@ -101,13 +91,11 @@ def checking_merge(table: TableSpec, where: PartitionFilter) -> Merge:
 
 
 def append_statement(table: TableSpec, place: str, source: str) -> str:
-    """Return the append of the rows of the view `source` to the table at a place, as SQL."""
     columns = _lines(table.schema.names)
     return f"INSERT INTO delta.`{place}` (\n{columns}\n) SELECT\n{columns}\nFROM {source}"
 
 
 def _lines(parts: Iterable[str]) -> str:
-    """Return a list's parts on lines of about WIDTH characters. No part is broken."""
     lines, line = list[str](), ""
     for part in parts:
         if line and len(line) + len(part) > WIDTH:

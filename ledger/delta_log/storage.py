@@ -1,7 +1,7 @@
-"""The files below one table: how they are read, made, listed and removed.
+"""The files below one table. Paths are relative to the table's folder.
 
-Paths are relative to the table's folder. LocalFiles here and ObjectFiles in `object_store` implement TableStorage.
-HadoopFiles in `hadoop`, for files that only Spark's JVM reaches, implements Storage.
+LocalFiles here and ObjectFiles in `object_store` implement TableStorage. HadoopFiles in `hadoop` implements Storage for
+files that only Spark's JVM reaches.
 """
 
 from __future__ import annotations
@@ -30,32 +30,31 @@ from ledger.delta_log.spec import PartitionFilter
 from ledger.rules.location import Location, recorded
 from ledger.runtime.forks import renew_in_child
 
-#: The folder of a table's log.
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
-#: A stamp distinguishes a file from a later one in its place, without reading either. On a local path it is the file's
-#: number on the disk, its time of change and its size. The stamp () means that the storage has no stamps.
+#: A stamp distinguishes a file from a later one in its place. On a local path: the file's number on the disk, its time
+#: of change and its size. (): the storage has no stamps.
 Stamp = tuple[int, ...]
-#: A data file of at most this many bytes is read in one request from an object store, and kept in memory. This is safe:
-#: a file that is written again under its path has the same rows.
+#: A data file of at most this many bytes is read in one request from an object store, and kept in memory: a file that
+#: is written again under its path has the same rows.
 SMALL = 1 << 20
-#: The most bytes that one ObjectFiles (of files) or one FileRows (of rows) keeps in memory.
+#: The most bytes that one ObjectFiles or one FileRows keeps in memory.
 KEPT = 64 << 20
-#: The memory that an Arrow table of few rows takes apart from its rows, in bytes (measured).
+#: The bytes of an Arrow table of few rows without its rows (measured).
 TABLE_OVERHEAD = 20_000
-#: The most requests for single files that one call makes at the same time.
+#: The most requests for single files at the same time.
 AT_ONCE = 8
 
 
 class LogFile(NamedTuple):
-    """A file of a log: its path, and when it was written, in seconds since 1970."""
+    """`at` is in seconds since 1970."""
 
     path: str
     at: float
 
 
 class StoredFile(NamedTuple):
-    """A file of a table: its path, its size in bytes, and when it was written, in seconds since 1970."""
+    """`at` is in seconds since 1970."""
 
     path: str
     bytes: int
@@ -63,22 +62,19 @@ class StoredFile(NamedTuple):
 
 
 class LogEntries(Protocol):
-    """The entries of a table's log, by their paths below the table. The methods raise what the storage raises."""
+    """The entries of a table's log. The methods raise what the storage raises."""
 
     def has(self, path: str) -> bool:
         """Return whether a file exists."""
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file; None: there is none."""
+        """Return the content of a file, if it exists."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return the stamp of a file; None: there is no such file.
-
-        If the storage has no stamps, return (), without a request: the file may exist or not.
-        """
+        """Return the stamp of a file, if it exists. Without stamps, return () for any file, and make no request."""
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists already.
+        """Make a whole file, in a folder that exists. Return False, and do nothing, if the file exists.
 
         If calls run at once, at most one returns True. On an object store False may also mean that an answer was lost.
         """
@@ -91,10 +87,9 @@ class Storage(LogEntries, Protocol):
     """The files that commits read and make. The methods raise what the storage raises."""
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
-        """Return a context that holds the current folder of the log, even if another folder takes its place meanwhile.
+        """Return a context with the log's current folder, even if another folder takes its place meanwhile.
 
-        Elsewhere than on a local path, the context has the storage itself. On a local path, raises FileNotFoundError if
-        there is no such folder.
+        On a local path, raises FileNotFoundError if there is no folder. Elsewhere the context has the storage itself.
         """
 
     def open(self, path: str) -> pq.ParquetFile:
@@ -103,7 +98,7 @@ class Storage(LogEntries, Protocol):
     def write(self, files: Mapping[str, bytes]) -> None:
         """Make files with names that nobody uses twice.
 
-        If writes are synced, the files survive a power cut at the latest after this thread's next `put_new` or `sync`.
+        Synced writes survive a power cut at the latest after this thread's next `put_new` or `sync`.
         """
 
     @property
@@ -117,33 +112,30 @@ class Storage(LogEntries, Protocol):
         """Make all versions up to `version` survive a power cut, where `sync` has an effect."""
 
     def sync_checkpoints(self) -> None:
-        """Make the log's checkpoints, whoever wrote them, survive a power cut, where `sync` has an effect."""
+        """Make the log's checkpoints survive a power cut, where `sync` has an effect."""
 
     def newest_from(self, version: int) -> int | None:
-        """Return the newest version of the table, by a search from a version that existed.
+        """Return the newest version, by a search from a version that existed; None: that version is gone.
 
-        Elsewhere than on an object store, return None if the log no longer has that version.
+        An object store does not check whether it is gone.
         """
 
 
 class TableStorage(Storage, Protocol):
-    """All files of a table."""
-
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents. Do nothing on an object store. Raises FileNotFoundError if the table is gone
-        from a local path."""
+        """Make a folder, with its parents, on a local path. Raises FileNotFoundError if the table is gone."""
 
     def log_files(self) -> list[LogFile]:
-        """Return all files of the table's log."""
+        """Return the files of the log."""
 
     def log_paths(self) -> list[str]:
-        """Return the paths of all files of the log."""
+        """Return the paths of the files of the log."""
 
     def files(self) -> Iterator[StoredFile]:
         """Yield all files below the table, also those of past versions and of the log."""
 
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        """Return the sizes in bytes of those files that exist, by their paths."""
+        """Return the sizes in bytes of the files that exist, by path."""
 
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         """Return rows of a loaded table, from the files that may hold what `where` names.
@@ -156,19 +148,14 @@ class TableStorage(Storage, Protocol):
 
 
 def log_file(version: int) -> str:
-    """Return the path of a version's file in a table's log."""
     return f"{LOG}/{version:020d}.json"
 
 
-#: The field in the commitInfo of this client's commits with the number of lines of the entry.
 LINES = "lines"
 
 
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the content of an entry: a line of JSON, with a line feed at its end, for each action.
-
-    The commitInfo has the number of lines, so that an entry that was cut between two lines shows it.
-    """
+    """Return an entry. LINES in its `commitInfo` shows whether it was cut between two lines."""
     all_actions = list(actions)
     lines = [
         {"commitInfo": {**action["commitInfo"], LINES: len(all_actions)}} if "commitInfo" in action else action
@@ -178,16 +165,12 @@ def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def version_of(path: str) -> int | None:
-    """Return the version of an entry of a table's log, by its path; None: the file is not an entry."""
     matched = _COMMIT.fullmatch(path)
     return int(matched[1]) if matched else None
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
-    """Return what `Storage.newest_from` returns, by looking up single entries by their names.
-
-    The search is right because a log has no gaps: it is cut only at its beginning.
-    """
+    """Return what `Storage.newest_from` returns. A log is cut only at its beginning, so it has no gaps."""
     if not files.has(log_file(version)):
         return None
     step = 1
@@ -198,7 +181,6 @@ def find_latest_version(files: Storage, version: int) -> int | None:
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableStorage:
-    """Return the files of the table at a location. `sync`: on a local path, writes survive a power cut."""
     place = recorded(location)
     if place.is_local:
         return LocalFiles(place, sync=sync)
@@ -253,10 +235,6 @@ class LocalFiles:
             return log.put_new(path, content)
 
     def make_log(self, below: Path | None = None) -> None:
-        """Make the folder of the table's log, with its parents.
-
-        `below` is a folder above the table. Raises FileNotFoundError if `below` is gone.
-        """
         if not (self._place / LOG).exists():
             self.durability.make_folder(self._place / LOG, below)
 
@@ -264,11 +242,10 @@ class LocalFiles:
         self.durability.make_folder(self._place / path, below=self._place)
 
     def absolute(self, path: str) -> Path:
-        """Return the absolute path of a file."""
         return self._place / path
 
     def write_synced(self, opened: FileIO, content: bytes) -> None:
-        """Write to a new file. If writes are synced, make it and this thread's earlier files durable."""
+        """Write to a new file. If writes are synced, make this thread's earlier files durable, too."""
         self._fill(opened, content)
         if self.is_synced:
             self.durability.sync_files(self._unsynced(), [opened.fileno()])
@@ -282,7 +259,6 @@ class LocalFiles:
             begin_writing(opened.fileno())
 
     def _unsynced(self) -> list[str]:
-        """Return the paths that this thread has written for a commit that it has not made yet."""
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
@@ -321,7 +297,6 @@ class LocalFiles:
         folders = [""]
         while folders:
             folder = folders.pop()
-            # Upkeep removes files and folders meanwhile.
             with contextlib.suppress(FileNotFoundError), os.scandir(self._place / folder) as entries:
                 for entry in entries:
                     path = f"{folder}/{entry.name}" if folder else entry.name
@@ -350,15 +325,14 @@ class LocalFiles:
 class HeldLog:
     """The folder of a table's log on a local path, held open.
 
-    If another process renames the folder, or puts another one in its place, this object still reads and writes the held
-    folder. In a removed folder it makes no file.
+    If another folder takes its place, this object still reads and writes the held one. In a removed folder it makes no
+    file.
     """
 
     def __init__(self, descriptor: int, files: LocalFiles) -> None:
         self._descriptor, self._files = descriptor, files
 
     def names(self) -> list[str]:
-        """Return the names of all files in the folder."""
         return os.listdir(self._descriptor)  # noqa: PTH208
 
     def has(self, path: str) -> bool:
@@ -379,8 +353,7 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # Do not use a context manager of our own here: after an interrupt, its cleanup could run when the folder's
-        # descriptor is closed.
+        # A context manager of our own could clean up after an interrupt, when the descriptor is closed already.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -395,9 +368,9 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Make a whole file, or put it in place of an existing one in one step.
+        """Put a whole file in place of an existing one in one step.
 
-        First remove Hadoop's checksum of the old file: Spark would compare the new file with it.
+        Hadoop's checksum of the old file is removed: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -423,17 +396,14 @@ class HeldLog:
 
 
 def _temporary_name() -> str:
-    """Return a name like those that delta-rs gives to files before it links them."""
     return f"_commit_{uuid.uuid4()}.json.tmp"
 
 
 def _name(path: str) -> str:
-    """Return the name, in the folder of the log, of a file with this path below the table."""
     return path.removeprefix(f"{LOG}/")
 
 
 def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:
-    """Return what `TableStorage.column` returns, from open files."""
     chunks: list[pa.Array] = []
     for file in files:
         named = next((column for column in file.schema_arrow.names if column.lower() == name.lower()), None)
@@ -444,11 +414,9 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a file with all columns of a schema.
+    """Return the rows of a file. A column that the file lacks has its partition's value or null.
 
-    A column that the file lacks has its partition's value, or nulls.
-
-    Raises what Arrow raises for damaged bytes, and ArrowInvalid for invalid text.
+    Raises what Arrow raises for damaged bytes or invalid text.
     """
     columns_in_file = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(columns_in_file, use_threads=False), file.metadata.num_rows
@@ -463,10 +431,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of a table's files with all columns of the table, including those of the partition.
-
-    Rows that were read or written are kept in memory, up to KEPT bytes.
-    """
+    """The rows of files with all columns of the table. Up to KEPT bytes are kept in memory."""
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
@@ -476,7 +441,6 @@ class FileRows:
         renew_in_child(self, FileRows._renew)
 
     def of(self, partition: Sequence[str | None], path: str) -> pa.Table:
-        """Return the rows of a file of a partition."""
         with self._lock:
             kept = self._kept.get(path)
             if kept is not None:
@@ -484,12 +448,11 @@ class FileRows:
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
 
     def _renew(self) -> None:
-        """Start anew in a forked child: another thread of the parent may have been changing what is kept."""
+        """Another thread of the parent may have been changing what is kept."""
         self._lock, self._size = threading.Lock(), 0
         self._kept.clear()
 
     def keep(self, path: str, rows: pa.Table) -> None:
-        """Keep the rows of a file for the next reads, unless they take more than a quarter of KEPT."""
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
@@ -499,13 +462,12 @@ class FileRows:
                 while self._size > KEPT:
                     self._size -= _taken(self._kept.popitem(last=False)[1])
             except BaseException:
-                # After an interrupt, the kept content and `_size` may not match any more: keep nothing.
+                # After an interrupt, the kept content and `_size` may not match.
                 self._kept.clear()
                 self._size = 0
                 raise
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Drop the rows of files that a commit has removed. A reader of an older version reads them again."""
         with self._lock:
             for path in paths:
                 self._size -= _taken(self._kept.pop(path, None))

@@ -1,11 +1,7 @@
 """The access log: a line of JSON for each request that the application answers, or that its client abandons.
 
-GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request.
-A line has no body, attribute, header, query or key of the request, except for the names of its action, queue and
-caller.
-
-A thread writes the lines, so a reader of a pipe that does not read stops no request. A line is lost if too many lines
-wait before it, or if it cannot be written.
+GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request. A
+line has no body, header, query or key of the request, but the names of its action, queue and caller.
 """
 
 from __future__ import annotations
@@ -21,21 +17,15 @@ from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
-#: The outcome of a request whose client disconnected before the end of its body, or during a long poll.
+#: The client disconnected before the end of the body, or during a long poll.
 GONE = "ClientGone"
 
 
 class AccessLog:
-    """Writes lines to a file or to the standard output. Only the event loop's thread calls `write`."""
+    """Writes the access log. Only the event loop's thread calls `write`."""
 
     def __init__(self, path: str) -> None:
-        """Open the file to append to it; `-` is the standard output.
-
-        If the file is renamed (logrotate) or removed, the next line makes a new file.
-
-        Raises:
-            OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
-        """
+        """Open the file as a LineWriter does; `-` is the standard output."""
         self._writer = LineWriter(
             line_writer.STANDARD_OUTPUT if path == STANDARD_OUTPUT else path,
             lambda reason: log.error("The access log cannot be written (%s); its lines are lost until it can", reason),
@@ -44,10 +34,7 @@ class AccessLog:
     def write(
         self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
     ) -> None:
-        """Let the thread write the line of a request that took `seconds`.
-
-        `exchange` and `response` are None if the client disconnected.
-        """
+        """Let a thread write the line. `exchange` and `response` are None if the client disconnected."""
         call = exchange.call if exchange else None
         line = {
             "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -67,5 +54,4 @@ class AccessLog:
         self._writer.write(json.dumps(line))
 
     def close(self) -> None:
-        """Write the lines that wait, for at most `line_writer.CLOSE_SECONDS`, and close the file."""
         self._writer.close()

@@ -1,8 +1,7 @@
 """Queue URLs: `http://host:port/ACCOUNT/NAME`, with the address that the client used, or with the public address.
 
-As in SQS, a request may also name a queue by the path of the queue's URL, or by the queue's bare name.
-
-Source: LocalStack's test_posting_to_queue_via_queue_name, validated against AWS.
+A request may also name a queue by the path of its URL, or by its bare name. Source: LocalStack's
+test_posting_to_queue_via_queue_name, validated against AWS.
 """
 
 from __future__ import annotations
@@ -20,21 +19,17 @@ _HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,260}")
 
 
 def base_of(request: Request, public: str | None) -> str:
-    """Return the beginning of queue URLs: `public` if it is given, else the address in the request's header Host.
-
-    If the request has no valid header Host, the host is `localhost`.
-    """
+    """Return the beginning of queue URLs: `public`, or else the address in the request's header Host."""
     host = request.headers.get("host", "")
     return public.rstrip("/") if public else f"{request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
 
 
 def url_of(base: str, account_id: str, name: str) -> str:
-    """Return the URL of a queue."""
     return f"{base}/{account_id}/{name}"
 
 
 def queue_in_path(path: str) -> str | None:
-    """Return the path if it can be the path of a queue's URL; else None. Such a path replaces a missing QueueUrl."""
+    """Return the path if it can be the path of a queue's URL; else None."""
     return path if _PATH.fullmatch(path) else None
 
 

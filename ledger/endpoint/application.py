@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application, with bounds on requests, and metrics."""
+"""The endpoint as an ASGI application."""
 
 from __future__ import annotations
 
@@ -33,35 +33,30 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The bound of a body if the endpoint verifies signatures and the request names no known key: the most bytes of a body
-#: that is not large. The endpoint verifies and parses a body of more than PARSED_IN_LOOP_BYTES on a thread.
+#: The most bytes of a body that the event loop verifies and parses, and of one whose request names no known key.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
-#: The delay of the answer RequestThrottled: clients that try again at once would take the processor's time.
+#: Clients that try again at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
-#: How many seconds the ledger's metrics are used again.
 SCRAPE_SECONDS = 1.0
-#: How long a measurement of the vital signs is used again (see `_vitals`).
+#: A measurement of the vital signs lists all files, so it is used again for so many seconds.
 VITALS_SECONDS = 60.0
-#: The same on an object store, where each 1,000 listed files cost one paid request.
+#: There, each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-#: With one of these headers, a request may be from another machine: a proxy on this machine may have forwarded it.
+#: A proxy on this machine sends one of these headers with the requests of other machines.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-#: After these actions the endpoint does not wake the queue's long polls. Polls learn of a deletion from the tables.
+#: Actions that wake no long polls of the queue.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of the endpoint: bytes and seconds of bodies, connections, calls and long polls, and free disk space."""
-
     #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
-    #: What all bodies above LARGE_BODY_BYTES may take together.
+    #: All bodies above LARGE_BODY_BYTES together.
     large_bodies_bytes: int = 256 << 20
     connections: int = MOST_CONNECTIONS
-    #: One queue's calls may have all but about an eighth (see `pool`).
     threads: int = 36
     backlog: int = 256
     free_bytes: int = LEAST_FREE_BYTES
@@ -88,14 +83,12 @@ class Application:
         interval = endpoint.ledger.settings.poll_interval
         self.polls = Polls(self.pool, self._store.change_token, interval, bounds.long_polls)
         self.metrics, self.stopping = Metrics(), False
-        #: The last measurement: its time in monotonic seconds, for how many seconds it is reused, its lines.
+        #: The time of the last measurement, for how many seconds it is reused, and its lines.
         self._measured: tuple[float, float, list[str]] | None = None
-        #: When the ledger's metrics were read last, in monotonic seconds, and their lines.
         self._scraped: tuple[float, list[str]] = (0.0, [])
         self._scraping = asyncio.Lock()
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """Handle one request, by the rules of ASGI."""
         if scope["type"] != "http":
             return
         began = time.monotonic()
@@ -104,8 +97,8 @@ class Application:
         client = (scope.get("client") or ("",))[0]
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            # A browser on this machine also sends requests for a page whose owner gave its host name a loopback address
-            # (DNS rebinding).
+            # DNS rebinding: a foreign page's host name can have a loopback address, to which this machine's browser
+            # then sends.
             here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
             await _send(send, await self._answer_check(path, here))
             return
@@ -126,7 +119,6 @@ class Application:
         await _send(send, response)
 
     def stop(self) -> None:
-        """Answer the long polls that wait, and report "not ready" from now on. Other requests continue."""
         self.stopping = True
         self.polls.stop()
 
@@ -150,7 +142,6 @@ class Application:
             body.free()
 
     async def _answer(self, exchange: Exchange, length: int, receive: Receive, connection: BoundedProtocol) -> Response:
-        """Return the response to a request whose body has `length` bytes. Raises what `_await_poll` raises."""
         try:
             call = exchange.begun() if length <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
             connection.is_verified = True
@@ -161,7 +152,6 @@ class Application:
             return exchange.refused(error)
 
     def _body_bound(self, request: Request) -> int:
-        """Return how many bytes a request's body may have."""
         signatures = self._endpoint.signatures
         if signatures is None or signatures.knows(request):
             return self._bounds.request_bytes
@@ -173,12 +163,11 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET and call.known_queue is not None:
-            # The polls of other queues that the action changed learn of the commit from the tables.
+            # The polls of other queues that the action changed learn of it from the tables.
             self.polls.changed(call.known_queue)
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
-        """Return the answer of a long poll. Raise Gone if its client disconnects first."""
         gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -193,7 +182,6 @@ class Application:
         try:
             return await self._check(path, here)
         except Exception as error:
-            # Only the log names the error.
             return _text(told(error).known.status, "it could not be found out")
 
     async def _check(self, path: str, here: bool) -> Response:
@@ -207,8 +195,6 @@ class Application:
         return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
 
     async def _ledger_lines(self) -> list[str]:
-        """Return the metrics of the ledger. Readers within SCRAPE_SECONDS get the same lines, which cost reads of the
-        tables."""
         async with self._scraping:
             scraped_at, lines = self._scraped
             if not lines or time.monotonic() >= scraped_at + SCRAPE_SECONDS:
@@ -230,10 +216,7 @@ class Application:
         return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
     def _reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path; None if no reason is found.
-
-        Raises LedgerError if the tables cannot be read.
-        """
+        """Return why the ledger takes no commits now, without a path, or None."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -243,7 +226,6 @@ class Application:
             return f"{error.what}; `ledger doctor` says what takes it back"
 
     def _reason_of_machine(self) -> str | None:
-        """Return why the clocks or the storage prevent commits now; None if neither does. Raises TableAltered."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -258,7 +240,6 @@ class Application:
 
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()
-        # A ledger in memory has no transactions.
         transactions = getattr(self._store, "transactions", None)
         if transactions is not None:
             yield from metrics.transactions(transactions.tally)
@@ -278,7 +259,6 @@ class Application:
         yield from metrics.family("ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)])
 
     async def _tables(self) -> list[str]:
-        """Return the metrics of altered tables that no verb can use."""
         try:
             refusals = await self.pool.run(self._store.refusals)
         except TableAltered as error:
@@ -288,7 +268,6 @@ class Application:
         return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
-        # A ledger in memory has no rounds.
         rounds = getattr(self._store, "rounds", None)
         if rounds is None:
             return []
@@ -303,11 +282,7 @@ class Application:
             return []
 
     async def _vitals(self) -> list[str]:
-        """Return the metrics of load and of hanging workers.
-
-        A measurement lists all files of the tables, so its result is used again for some time (VITALS_SECONDS).
-        """
-        # A ledger in memory has no vital signs.
+        # A ledger in memory has none.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
             return []
@@ -324,12 +299,9 @@ class Application:
         return measurement[2]
 
     async def _queues(self) -> list[str]:
-        """Return the metrics of the messages of the first 200 queues, by name."""
-
         def counted() -> tuple[dict[str, Any], set[str]]:
             found = {}
             for queue in self._endpoint.ledger.list_queues(max_results=200):
-                # Leave out a queue whose time disagrees with the clock.
                 with contextlib.suppress(ClocksDisagree):
                     found[queue.name] = queue.counts()
             return found, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
@@ -352,7 +324,6 @@ class Application:
 
 
 def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
-    """Do a request on a thread of the pool. Return its response, or a Waiting for a long poll."""
     done = exchange.done(call)
     return done if isinstance(done, Waiting) else exchange.written(done)
 
@@ -367,7 +338,7 @@ def _text(status: int, text: str) -> Response:
 
 
 def _last(response: Response) -> Response:
-    """Return the response with the header that closes the connection: the rest of the request may be unread."""
+    """Let the response close the connection: the rest of the request may be unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 
 

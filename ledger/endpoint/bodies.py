@@ -11,9 +11,10 @@ from ledger.endpoint.refusals import Refusal, Throttled
 
 Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
-#: A body of more bytes is large. Only requests that name a known key may have one, if signatures are verified.
+#: Only requests that name a known key may have larger bodies, if signatures are verified.
 LARGE_BODY_BYTES = 65_536
-#: The endpoint reads and discards the rest of a body above its bound, up to this multiple of the bound.
+#: The rest of a refused body is read up to this multiple of the bound: after an early close, the client could lose the
+#: answer.
 DISCARDED_MULTIPLE = 8
 
 
@@ -24,31 +25,28 @@ class Gone(Exception):
 class LargeBodies:
     """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes.
 
-    A body on a connection without a verified request gets memory only while all bodies take at most half of it.
-    Otherwise a client that knows only a key's id, which is no secret, could shut out the others.
+    Bodies on connections without a verified request may take half of it. Otherwise a client that knows only a key's id,
+    which is no secret, could shut out the others.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self.taken = most, 0
 
     def take(self, more: int, *, is_verified: bool) -> bool:
-        """Take memory for `more` bytes if there is enough, and return whether there was."""
+        """Take memory for `more` bytes, and return whether there was enough."""
         if self.taken + more > (self._most if is_verified else self._most // 2):
             return False
         self.taken += more
         return True
 
     def give_back(self, taken: int) -> None:
-        """Give back the memory of a body."""
         self.taken -= taken
 
 
 class Body:
     """The body of a request, in `found`, up to `most` bytes.
 
-    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set. Up to
-    DISCARDED_MULTIPLE times `most` bytes are still read: after an early close of the connection, the client could lose
-    the answer.
+    A body that is longer, or for which `large_bodies` has no memory, is discarded, and `refusal` is set.
     """
 
     def __init__(self, most: int, large_bodies: LargeBodies, *, is_verified: bool) -> None:
@@ -74,12 +72,11 @@ class Body:
                 self.free()
 
     def free(self) -> None:
-        """Give back the body's memory of `large_bodies`."""
         self._large_bodies.give_back(self._taken)
         self._taken = 0
 
     def _refusal_of(self, length: int) -> Refusal | None:
-        """Return why a body that has `length` bytes so far is refused, or take memory for it and return None."""
+        """Return why a body of this length is refused, or take memory for it and return None."""
         if length > self._most:
             return Refusal("RequestEntityTooLarge", f"The body of a request has at most {self._most} bytes.")
         more = length - self._taken
@@ -91,10 +88,9 @@ class Body:
 
 
 async def read_within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
-    """Await the reading of a body. Raise asyncio.TimeoutError if it takes longer than `seconds`."""
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # `asyncio.timeout` makes no task. A task would slow every request.
+        # `asyncio.timeout` makes no task, which would slow every request.
         async with asyncio.timeout(seconds):
             await reading

@@ -21,7 +21,6 @@ class Caller:
 
     @property
     def arn(self) -> str:
-        """The caller's ARN in policies: the user's, or else the account's."""
         return self.user_arn or f"arn:aws:iam::{self.account_id}:root"
 
 

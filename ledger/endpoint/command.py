@@ -1,7 +1,4 @@
-"""The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving.
-
-The checks raise InvalidParameterValue, which names an option or an environment variable.
-"""
+"""The options of `ledger serve` and `jobs/serve.py`, their checks, and the serving."""
 
 from __future__ import annotations
 
@@ -33,10 +30,9 @@ from ledger.upkeep_daemon import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
-#: The first threshold of Python's garbage collection (see `_keep_garbage_collection_short`).
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: A stop waits at most this many seconds for a running round of upkeep. The round ends before its next step.
+#: The running round of upkeep ends before its next step.
 UPKEEP_GRACE = 10.0
 
 
@@ -45,9 +41,8 @@ class Options:
     """The options of `ledger serve`.
 
     `keys`, `certificate` and `certificate_key` are paths of files, the last two in PEM. `url` is the beginning of queue
-    URLs. Without `url`, queue URLs begin with the address that each client used. `receipts` is the attribute Receipts
-    of new queues. `access_log` is the path of a file, or `-` for the standard output. About once in `upkeep_every`
-    (90s, 5m, 1h) a thread checks whether upkeep is due. `0` leaves upkeep to other processes.
+    URLs (None: the address that each client used). `receipts` is the attribute Receipts of new queues. `access_log` is
+    a path, or `-` for the standard output. `upkeep_every` is a time (90s, 5m, 1h), or `0` for no upkeep.
     """
 
     host: str = DEFAULT_HOST
@@ -70,22 +65,20 @@ def run(
     say: Callable[[str], None],
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C.
-
-    This function checks the options, binds the port, and then calls `open_ledger`. At each SIGHUP it reads a file of
-    keys again. It raises the process's soft limit of open files towards the hard limit, as far as connections need.
+    """Serve the ledger that `open_ledger` returns, until SIGTERM or Ctrl-C. SIGHUP reads the file of keys again.
 
     Args:
+        open_ledger: Is called when the options are checked and the port is bound.
         say: Gets a line when the endpoint serves, and a line for each note or warning.
         announce: If given, gets the URL when the endpoint serves, in place of `say`.
 
     Raises:
-        InvalidParameterValue: An option is wrong, options do not fit together, there is no key, or a file is wrong.
-        LedgerError: The endpoint cannot listen at the address (the port is taken), or `open_ledger` raises the error.
+        InvalidParameterValue: An option, an environment variable or a file is wrong, or there is no key.
+        LedgerError: The endpoint cannot listen at the address, or `open_ledger` raises the error.
     """
     _require(options, os.environ)
     access_log = _access_log(options.access_log)
-    # The rotation ends last: a SIGHUP must not end the process before the logs are written.
+    # A SIGHUP must not end the process before the logs are written.
     with KeyRotation(options.keys) as rotation, log_in_background():
         try:
             announce = announce or (lambda url: say(f"serving at {url}"))
@@ -114,7 +107,6 @@ def _serve(
     except BaseException:
         sock.close()
         raise
-    # The attributes of new queues (see `actions.queues.create`).
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
     signatures = _signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
@@ -151,10 +143,9 @@ def _serve(
 
 @contextlib.contextmanager
 def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
-    """Until the block ends, check in a thread, about once in `every`, whether upkeep is due. If so, run a round.
+    """Run rounds of upkeep that are due, in a thread.
 
-    If several processes check, normally one of them runs the round (see `upkeep_daemon`). The first check comes at a
-    random time in the first period, so that processes that started together check at different times.
+    The first look comes at a random time: processes that started together look at different times.
     """
     if every == NO_UPKEEP:
         yield
@@ -172,10 +163,9 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
 
 
 def _keep_garbage_collection_short() -> None:
-    """Exclude the present objects from Python's garbage collection, and let the collection run less often.
+    """Exclude the present objects, which mostly live as long as the process, from the garbage collection.
 
-    Most of these objects live as long as the process. Measured by perf with 32 clients, collections took 3 % of the
-    processor time, and found nothing.
+    Measured by perf with 32 clients, collections took 3 % of the processor time, and found nothing.
     """
     gc.collect()
     gc.freeze()
@@ -199,10 +189,6 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
 
 
 def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
-    """Return the keys. Keys without an account belong to the `owner`.
-
-    Raises InvalidParameterValue if there is no key, or if the file or the environment has a wrong one.
-    """
     found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
     if found_keys is None:
         bound = "Requests are signed, and there is no key to verify them with"
@@ -219,7 +205,7 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         bound = "Without signatures the endpoint serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check the keys before the ledger is opened. `_signatures` reads them again, with the ledger's owner.
+        # Check before the ledger is opened. `_signatures` reads the keys again, with the ledger's owner.
         _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free port and prints it.")
@@ -248,8 +234,7 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
 
 def _require_pair(certificate: str, key: str) -> None:
     try:
-        # Without this empty password, OpenSSL would ask on the terminal for a key's pass phrase, and a service would
-        # hang.
+        # Without a password, OpenSSL would ask on the terminal for a key's pass phrase, and a service would hang.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

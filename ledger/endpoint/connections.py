@@ -1,17 +1,16 @@
 """Connections: bounds on how many are open, on their heads, and on the time of each of their states.
 
-A server has a bounded number of files, and each connection is one. So `Connections` has a bound. If one more comes, the
-server closes a connection that waits for a request: of those whose requests nobody verified the one that waits longest,
-or else of all. If none waits, the server closes the new one. A client without a key can therefore not keep clients with
-a key out. A connection with a whole request stays open until its answer.
+Each connection takes one of the process's files. If too many are open, the server closes the one that has waited
+longest for a request: among connections without a verified request, or else among all. If none waits, the server closes
+the new one. So a client without a key cannot keep clients with a key out. A connection with a whole request stays open
+until its answer.
 
-A connection waits for a request in these states, and each has an end:
+Each wait has an end:
 
-- for the end of its TLS handshake: HEAD_SECONDS;
-- for the head of its first request, or for the rest of a head: HEAD_SECONDS;
+- for the TLS handshake, for the first head, or for the rest of a head: HEAD_SECONDS;
 - for the body of a request: the application's bound;
-- for its next request: the server's `timeout_keep_alive`;
-- for its client to read answers: UNREAD_SECONDS after the server has closed it, or can write no more.
+- for the next request: the server's `timeout_keep_alive`;
+- for the client to read answers: UNREAD_SECONDS after the server closed the connection, or can write no more.
 """
 
 from __future__ import annotations
@@ -32,24 +31,20 @@ log = logging.getLogger("ledger.endpoint")
 #: Without uvicorn's warnings: strangers cause one for each line that is no HTTP.
 _HTTP_LOG = logging.getLogger("ledger.endpoint.http")
 _HTTP_LOG.setLevel(logging.ERROR)
-#: The most bytes of a request's head, and the most seconds until a head is whole.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A request may have this many bytes of framing for each byte of its body: as many as a chunk of a single byte has.
+#: A chunk of a single byte has so many bytes of framing.
 FRAMING_BYTES_PER_BODY_BYTE = 5
-#: Seconds after the close of a connection until the server drops what its client has not read.
 UNREAD_SECONDS = 30.0
-#: The most connections, and the least. Each may take HEAD_BYTES for a head, and as many for a body without a known key.
+#: Each connection may take HEAD_BYTES for a head, and as many for a body without a known key.
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
-#: Open files that are left for the tables, the logs, and connections that the server is about to close.
+#: Files for the tables, the logs, and connections that are about to close.
 OTHER_FILES = 384
-#: So many seconds the server waits if it cannot accept a connection.
 ACCEPT_PAUSE = 0.1
-#: So many requests a connection may send before the answers to earlier ones.
 MOST_PIPELINED = 8
 
 
 def raise_limit_of_files() -> int:
-    """Raise the process's soft limit of open files to its hard limit, as far as connections need. Return the limit."""
+    """Raise the soft limit of open files as far as connections need. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MOST_CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -59,17 +54,16 @@ def raise_limit_of_files() -> int:
 
 
 def most_connections(files: int) -> int:
-    """Return how many connections a process may have that may have `files` open files."""
     return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, files - OTHER_FILES))
 
 
 class Connections:
-    """The open connections of a server, at most `most` (see the module). Only the event loop's thread uses them."""
+    """At most `most` open connections. Only the event loop's thread uses them."""
 
     def __init__(self, most: int) -> None:
         self.most, self.dropped = most, 0
         self._open = set[BoundedProtocol]()
-        #: Connections that wait for a request, the longest wait first. The values are not used.
+        #: Connections that wait for a request, the longest wait first.
         self._unverified: dict[BoundedProtocol, None] = {}
         self._verified: dict[BoundedProtocol, None] = {}
         self._warn = Seldom()
@@ -78,24 +72,20 @@ class Connections:
         return len(self._open)
 
     def add(self, connection: BoundedProtocol) -> None:
-        """Add a new connection, which waits for a request. If there are too many now, drop one."""
         self._open.add(connection)
         if len(self._open) > self.most:
             self._drop(next(chain(self._unverified, self._verified, [connection])))
         self.wait(connection)
 
     def wait(self, connection: BoundedProtocol) -> None:
-        """Note that a connection waits for a request from now on, if it was not dropped."""
         if connection in self._open:
             (self._verified if connection.is_verified else self._unverified)[connection] = None
 
     def begin(self, connection: BoundedProtocol) -> None:
-        """Note that a connection has a whole request."""
         self._unverified.pop(connection, None)
         self._verified.pop(connection, None)
 
     def remove(self, connection: BoundedProtocol) -> None:
-        """Remove a closed connection, if it was not dropped."""
         self.begin(connection)
         self._open.discard(connection)
 
@@ -117,47 +107,40 @@ class Connections:
 class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose head is too long or takes too long, or that send too much beside a body.
 
-    Chunk framing and trailers count as beside a body. The application bounds the body. It sets `is_verified` when it
-    has verified a request of the connection.
+    Chunk framing and trailers count as beside a body. The application bounds the body, and sets `is_verified`.
     """
 
-    #: Runs until the connection is made.
     handshake: asyncio.Task[Any] | None = None
     is_verified = False
     _timer: asyncio.TimerHandle | None = None
-    #: Counts of the request that is being read.
     _body_bytes = _other_bytes = 0
     _ended = False
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], connections: Connections) -> None:
         super().__init__(config, server_state, app_state)
         self._bound, self.logger = connections, _HTTP_LOG
-        #: The request that the application answers now.
         self._running: Any = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer of a head."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, tell the request that is being answered, and free what the connection has."""
         self._end_head()
         self._end_unread()
         self._bound.remove(self)
         super().connection_lost(exc)
-        # After a reset, uvicorn leaves the timer of an idle connection. uvicorn tells only the newest request.
+        # After a reset, uvicorn leaves the timer of an idle connection, and tells only the newest request.
         self._unset_keepalive_if_required()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
-        # These have references to the connection. Garbage collections, which would free it with its head, are rare.
+        # These refer to the connection. Garbage collections, which would free it, are rare.
         self.pipeline.clear()
         self.scope = self.headers = self.cycle = self._running = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Parse data, and bound all bytes that are not a body."""
         self._ended, before = False, self._body_bytes
         super().data_received(data)
         if self._timer is None and self.timeout_keep_alive_task is None and self._is_idle():
@@ -175,19 +158,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("The request has too much beside its body.")
 
     def on_body(self, body: bytes) -> None:
-        """Count a part of a body."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has ended."""
         self._ended = True
         if not self.cycle.response_complete and self._unread_timer is None:
             self._bound.begin(self)
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Restart the timer for a new head. Refuse a request if too many before it have no answer."""
         if len(self.pipeline) >= MOST_PIPELINED:
             raise _TooManyRequests
         self._end_head()
@@ -196,15 +176,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["state"]["connection"] = self
 
     def on_headers_complete(self) -> None:
-        """Stop the timer: the head is whole, and the body has its own bounds."""
         self._end_head()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the client to read the last answer."""
         super().on_response_complete()
         if self.cycle is None:
-            # The connection has gone.
             return
         if self.pipeline:
             # uvicorn reads on, although requests wait.
@@ -215,13 +192,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read."""
         super().pause_writing()
         self._bound.wait(self)
         self._await_reading()
 
     def resume_writing(self) -> None:
-        """Go on with the answer: the client has read."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._end_unread()
@@ -229,13 +204,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._bound.begin(self)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection."""
         self._close()
 
     def shutdown(self) -> None:
-        """Close the connection: at once if it is idle, else after the answer to its request.
+        """Close the connection after the answer to its request; at once if it is idle.
 
-        Abort an idle TLS connection: a clean close would wait for the client's close_notify.
+        A clean close of idle TLS would wait for the client's close_notify.
         """
         if not self._is_idle():
             super().shutdown()
@@ -273,40 +247,37 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close the connection when its client has read all, and has closed its TLS, or in UNREAD_SECONDS."""
+        """Close the connection when its client has read all, or in UNREAD_SECONDS."""
         self.transport.close()
         if self.scheme == "https" or self.transport.get_write_buffer_size():
             self._await_reading()
 
 
 class _TooManyRequests(Exception):
-    """A client sends more requests than MOST_PIPELINED without awaiting their answers."""
+    """A client sends more than MOST_PIPELINED requests ahead."""
 
 
 class Acceptor:
-    """Accepts connections on a listening socket, with TLS if there is a context. Must be used in the event loop.
+    """Accepts connections on a listening socket, with TLS if there is a context.
 
-    asyncio's own server does not tell of a connection until its TLS handshake is over. It tries to accept all
-    connections that wait, although the process has no file for them.
+    asyncio's own server tells of a connection only after its TLS handshake. It also tries to accept all connections
+    that wait, when the process has no files for them.
     """
 
     def __init__(
         self, sock: socket.socket, connections: Connections, make: Callable[[], BoundedProtocol], tls: Any
     ) -> None:
-        """`make` returns the protocol of a new connection. `tls` is an ssl.SSLContext or None."""
         self._sock, self._connections, self._make, self._tls = sock, connections, make, tls
         self._handshakes = set[asyncio.Task[Any]]()
         self._warn = Seldom()
 
     async def run(self) -> None:
-        """Accept connections until the task is cancelled."""
         loop = asyncio.get_running_loop()
         self._sock.setblocking(False)
         while True:
             try:
                 sock, _ = await loop.sock_accept(self._sock)
             except ConnectionAbortedError:
-                # The client has gone.
                 continue
             except OSError as error:
                 if self._warn.is_due():
@@ -322,7 +293,6 @@ class Acceptor:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """End the handshakes that are not over."""
         for handshake in self._handshakes:
             handshake.cancel()
 

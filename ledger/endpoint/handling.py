@@ -26,8 +26,8 @@ from ledger.ledger import Ledger
 class Endpoint:
     """The ledger that is served, and how.
 
-    Without `signatures` every caller is the owner. `new_queues` are attributes that new queues get if the request does
-    not give them. `public` is the beginning of queue URLs in answers; None: the address in the request's header Host.
+    Without `signatures` every caller is the owner. `new_queues` are attributes of new queues, unless the request gives
+    them. `public` is the beginning of queue URLs; None: the address in the request's header Host.
     """
 
     ledger: Ledger
@@ -37,32 +37,25 @@ class Endpoint:
 
 
 class Exchange:
-    """One request and its response.
-
-    `begun` sets `action` when it has read the request, and `call` at its end.
-    """
+    """One request and its response. `begun` sets `action` and, at its end, `call`."""
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
         self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
-        # A request in the Query protocol may ask for an answer in JSON.
         in_json = self._protocol is query_protocol and query_json.is_accepted(request)
         self._answers: Any = query_json if in_json else self._protocol
-        # The id is no secret, so `random` is enough. uuid4 is slower, because it reads the system's randomness.
+        # The id is no secret. uuid4 is slower, because it reads the system's randomness.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        #: The number of bytes of the request's body; 0 if the body was discarded.
+        #: The size of the request's body; 0 if the body was discarded.
         self.bytes_in = len(request.body)
         self.action: str | None = None
         self.call: Call | None = None
         self._parameters: dict[str, Any] = {}
-        #: The error's code in the Query protocol, after a call of `refused`; else None.
+        #: The error's code in the Query protocol, after a call of `refused`.
         self.refused_for: str | None = None
 
     def begun(self) -> Call:
-        """Verify the request, read it, and return its call.
-
-        Raise a LedgerError if the request is refused. Change nothing in the ledger.
-        """
+        """Verify and read the request, and return its call. Raise a LedgerError if the request is refused."""
         request, endpoint = self._request, self._endpoint
         if request.method not in ("GET", "POST"):
             raise Refusal("UnsupportedOperation", "Unsupported operation.")
@@ -85,10 +78,7 @@ class Exchange:
         return self.call
 
     def free(self) -> None:
-        """Free the memory of the request's body and of the call's parameters, except for what `call.queue_asked` needs.
-
-        `bytes_in` and `call` stay for the access log. The exchange can do nothing any more.
-        """
+        """Free what only the handling needs. `call.queue_asked` still works."""
         self._request = replace(self._request, body=b"")
         for name in self._parameters.keys() - {"QueueUrl", "QueueName"}:
             del self._parameters[name]
@@ -96,21 +86,17 @@ class Exchange:
     def done(self, call: Call) -> Result | Waiting:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
-        Most calls make one commit to the ledger's tables, or none. DeleteQueue, StartMessageMoveTask, and PurgeQueue of
-        a FIFO queue make several. If one of these commits fails, earlier ones may exist. A receive and a move task may
-        also fence writes that are in doubt, by commits to their output tables. Raises a LedgerError if the action is
-        refused or fails.
+        DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make several commits. If one of them fails,
+        earlier ones may exist. Raises a LedgerError if the action is refused or fails.
         """
         return ACTIONS[call.action](call)
 
     def written(self, result: Result) -> Response:
-        """Return the response to a call that succeeded, in the request's protocol, or in JSON if it asks for JSON."""
         assert self.action is not None, "it has begun"
         response: Response = self._answers.written(self.action, result, self._id)
         return response
 
     def refused(self, error: BaseException) -> Response:
-        """Return the response to a request that was refused or failed, and set `refused_for`."""
         answer = told(error, self.action)
         self.refused_for = answer.known.query_code
         if isinstance(error, NoAction):
@@ -120,9 +106,9 @@ class Exchange:
 
 
 def is_loopback_named(request: Request) -> bool:
-    """Tell whether a request's header Host names this machine by an address or name that no other machine can have.
+    """Tell whether the header Host is a name or address that only this machine has.
 
-    Return True for a request without Host: every browser sends a Host.
+    True without a Host, which every browser sends.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
@@ -137,14 +123,10 @@ def is_loopback_named(request: Request) -> bool:
 def _require_no_page(request: Request, public: str | None) -> None:
     """Raise a Refusal for a request that a page in a browser makes, or may make.
 
-    An endpoint without signatures serves only this machine. But a browser on this machine sends requests for any page
-    that it shows. Without this check a page could purge a queue.
-
-    Today's browsers say in Sec-Fetch-Site where a request comes from. `none` means that the user typed the address, and
-    any other value means a page. Older browsers name the page's site in Origin, or only in Referer, or not at all: a
-    browser must therefore send Sec-Fetch-Site. The owner of a page's host name can give that name the address of this
-    machine (DNS rebinding). Then these headers do not show that the page is foreign. The header Host must therefore be
-    a name of this machine, or the host of `public`.
+    A browser on this machine sends requests for any page that it shows. Without signatures a page could purge a queue.
+    Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address.
+    Older browsers may name no site, so they are refused. By DNS rebinding, a foreign page's host name can have this
+    machine's address, so Host must be a name of this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")
@@ -161,7 +143,6 @@ def _require_no_page(request: Request, public: str | None) -> None:
 
 
 def _host_of(url: str) -> str:
-    """Return the host of a URL, in lower case; empty if the URL has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -169,7 +150,7 @@ def _host_of(url: str) -> str:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Tell whether a request has a Referer that cannot be read, or that is not at the address in its header Host."""
+    """Tell whether the Referer cannot be read, or is not at the address in the header Host."""
     referer = request.headers.get("referer")
     if referer is None:
         return False

@@ -17,15 +17,14 @@ TARGET, PREFIX = "x-amz-target", "AmazonSQS."
 
 
 def is_spoken_in(request: Request) -> bool:
-    """Tell whether a request is in this protocol."""
     return TARGET in request.headers or request.headers.get("content-type", "").startswith("application/x-amz-json")
 
 
 def read(request: Request) -> Command:
     """Return the command in a request. An empty body counts as an object without members.
 
-    Raises a Refusal for a missing or unknown action, and for a body that is no JSON object. Raises a Refusal also for
-    an object that names a member twice, and for a value of another type than the model's.
+    Raises a Refusal for a missing or unknown action, a body that is no JSON object or names a member twice, and a value
+    of another type than the model's.
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
@@ -42,16 +41,15 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response to an action that succeeded.
+    """Return the response; its body is empty for an action without a result.
 
-    An action without a result has an empty body, as the API reference of ChangeMessageVisibility shows.
+    Source: the API reference of ChangeMessageVisibility.
     """
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
     return Response(OK, body, _headers(request_id))
 
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
-    """Return the response to a request that was refused or failed."""
     on_wire = error.known
     body = json.dumps({"__type": on_wire.json_type, "message": error.message}).encode()
     return Response(
@@ -76,10 +74,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode JSON. Raises NamedTwice, another ValueError for bytes that are no JSON, and RecursionError.
-
-    One decoder serves all requests: with these hooks json.loads would make one for each call.
-    """
+    """Decode by the one decoder of all requests: with these hooks json.loads would make one for each call."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

@@ -1,8 +1,7 @@
 """The keys that may sign requests: from a TOML file, or from the environment.
 
-On SIGHUP the process reads the file again. From then on only the keys in the file are valid. If the file is wrong, the
-keys stay as they were. To change a key without a break: add the new key, send SIGHUP, give the new key to the clients,
-remove the old key, and send SIGHUP.
+To change a key without a break: add the new key to the file, send SIGHUP, give the new key to the clients, remove the
+old key, and send SIGHUP.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: The environment variables of a key's id and its secret.
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
-#: The account in a user's ARN, and the place that an error about TOML names.
 _USER_ACCOUNT, _PLACE = (
     re.compile(r"arn:[^:]*:(?:iam|sts)::([0-9]{12}):"),
     re.compile(r"at (line \d+, column \d+|end of document)"),
@@ -47,10 +44,7 @@ _FILE = (
 
 @dataclass(frozen=True)
 class Key:
-    """A secret and its holder. If the key has a session token, requests must have that token.
-
-    `repr` shows neither the secret nor the token.
-    """
+    """A secret and its holder. If the key has a session token, requests must have that token."""
 
     secret: str = field(repr=False)
     caller: Caller
@@ -59,16 +53,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys by their ids."""
-
     known: Mapping[str, Key]
 
 
 def read(path: str, owner: str) -> Keys:
     """Return the keys in a file. Keys without an account belong to the `owner`.
 
-    Raises InvalidParameterValue for a file that cannot be read, or has wrong content. The error names the file and the
-    wrong key's id, but no secret.
+    Raises InvalidParameterValue, which shows no secret, for a wrong file.
     """
     try:
         # A pipe would give the keys once only, or let the process wait for a writer.
@@ -92,10 +83,7 @@ def read(path: str, owner: str) -> Keys:
 
 
 def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
-    """Return the key in the environment, a key of the `owner`; None if the environment has no key.
-
-    Raises InvalidParameterValue for a wrong key, and for an id without a secret or a secret without an id.
-    """
+    """Return the key in the environment, a key of the `owner`, or None."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -143,15 +131,12 @@ log = logging.getLogger("ledger.endpoint")
 class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block.
 
-    Outside the main thread, and on a system without SIGHUP, the block does nothing. Enter the block before the process
-    serves: otherwise an early SIGHUP would end the process.
-
-    Without a file of keys, SIGHUP changes nothing. Exception: if the standard input is a terminal, SIGHUP ends the
-    process, because the terminal has gone.
+    Enter the block before the process serves: an earlier SIGHUP would end the process. Outside the main thread the
+    block does nothing. Without a file of keys SIGHUP changes nothing, but it ends a process whose standard input is a
+    terminal: the terminal has gone.
     """
 
     def __init__(self, path: str | None) -> None:
-        """`path` is the file of keys; None if there is none."""
         self._path = path
         self._before: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,10 +156,10 @@ class KeyRotation:
             signal.signal(signal.SIGHUP, self._before)
 
     def start(self, read: Callable[[], Keys], replace: Callable[[Keys], None], say: Callable[[str], None]) -> None:
-        """Pass the result of `read` to `replace` at each SIGHUP from now on, and at once if a SIGHUP came before.
+        """Pass the result of `read` to `replace` at each SIGHUP, and at once if a SIGHUP came before.
 
         Must be called in the event loop. A thread reads and replaces the keys. If `read` raises a LedgerError, the keys
-        stay as they were, and the error is logged. `say` is called with a line for new keys.
+        stay as they were.
         """
 
         def apply() -> None:
@@ -188,7 +173,7 @@ class KeyRotation:
             say(f"the keys were read anew: there are {len(keys.known)}")
 
         def begin() -> None:
-            # The file or the standard output may be slow, and the event loop must not wait for them.
+            # The event loop must not wait for a slow file or a slow standard output.
             threading.Thread(target=apply, name="ledger-keys", daemon=True).start()
 
         self._loop, self._apply = asyncio.get_running_loop(), begin
@@ -196,7 +181,7 @@ class KeyRotation:
             begin()
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # The signal may interrupt a write to the log. So do not log or read here.
+        # The signal may interrupt a write to the log, so do not log or read here.
         self._signal_came = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._apply)

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: How many lines wait to be written at most, and for how many seconds `close` waits for them.
+#: How many lines wait at most, and for how many seconds `close` waits for them.
 WAITING_LINES, CLOSE_SECONDS = 20_000, 5.0
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-#: The log has at most one line about the same matter in so many seconds.
 SECONDS_BETWEEN_WARNINGS = 60.0
 
 
@@ -25,7 +24,6 @@ class Seldom:
         self._last: float | None = None
 
     def is_due(self) -> bool:
-        """Tell whether SECONDS_BETWEEN_WARNINGS have passed since this method returned True."""
         now = time.monotonic()
         if self._last is not None and now - self._last < SECONDS_BETWEEN_WARNINGS:
             return False
@@ -40,10 +38,7 @@ class LineWriter:
         """Open the file with the path `target` to append to it, or use the descriptor `target`.
 
         If the file is renamed (logrotate) or removed, the next line makes a new file. When lines are lost, `report`
-        gets the reason, at most once in SECONDS_BETWEEN_WARNINGS and once more from `close`.
-
-        Raises:
-            OSError: The file cannot be opened for writing, or is a pipe that nobody reads.
+        seldom gets the reason. Raises OSError if the file cannot be opened, or is a pipe that nobody reads.
         """
         self._file, self._report, self._seldom = _File(target), report, Seldom()
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
@@ -51,14 +46,14 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Write a line soon. A line that finds too many before it, or that cannot be written, is lost."""
+        """Write a line soon. The line is lost if too many wait, or if it cannot be written."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
             self._lose(f"{WAITING_LINES} lines wait for a reader that does not read, or for a slow disk")
 
     def close(self) -> None:
-        """Write the lines that wait, and close the file. Lines that are not written in CLOSE_SECONDS are lost."""
+        """Write the lines that wait, for at most CLOSE_SECONDS, and close the file."""
         until = time.monotonic() + CLOSE_SECONDS
         with contextlib.suppress(queue.Full):
             self._lines.put(None, timeout=CLOSE_SECONDS)
@@ -80,10 +75,9 @@ class LineWriter:
 
 
 class _File:
-    """A descriptor, or a file that is opened anew when its path names another file. Only one thread uses a _File.
+    """A descriptor, or a file that is opened anew when its path names another file.
 
-    Descriptors are written without `sys.stdout` and `sys.stderr`: Python would wait at its end for a thread that holds
-    one of them.
+    Python would wait at its end for a thread that holds `sys.stdout` or `sys.stderr`, so their descriptors are written.
     """
 
     def __init__(self, target: str | int) -> None:
@@ -93,7 +87,6 @@ class _File:
         self._is_torn = False
 
     def write(self, line: str) -> None:
-        """Append a line. Raises OSError."""
         descriptor, rest = self._current(), f"{line}\n".encode()
         if self._is_torn:
             rest = b"\n" + rest
@@ -103,7 +96,6 @@ class _File:
             self._is_torn = bool(rest)
 
     def close(self) -> None:
-        """Close the file. What a full disk does not take is lost."""
         if self._path is not None and self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -120,8 +112,6 @@ class _File:
 
 
 class _Handler(logging.Handler):
-    """Hands the lines of the process's log to a LineWriter."""
-
     def __init__(self, writer: LineWriter, before: logging.Handler) -> None:
         super().__init__(before.level)
         self.setFormatter(before.formatter)
@@ -144,7 +134,6 @@ def log_in_background() -> Iterator[None]:
     if not replaced:
         yield
         return
-    # Nobody can be told about lines of the log that are lost.
     writer = LineWriter(STANDARD_ERROR, lambda reason: None)
     now = [_Handler(writer, one) for one in replaced]
     for one in before:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Upper bounds of the histogram of request times, in seconds.
+#: In seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
-#: Upper bounds of the histogram of group sizes, in calls.
+#: In calls.
 GROUPS = (1, 2, 4, 8, 16, 32)
 SUCCESS, UNKNOWN_ACTION = "ok", "unknown"
 
@@ -33,7 +33,6 @@ class Metrics:
         self._seconds[name] += seconds  # type: ignore[assignment]
 
     def lines(self) -> Iterator[str]:
-        """Yield the metrics of requests."""
         yield from family("ledger_requests_total", "counter", "Requests, by action and outcome.", (
             ({"action": action, "outcome": outcome}, count) for (action, outcome), count in self._requests.items()
         ))  # fmt: skip
@@ -51,7 +50,7 @@ class Metrics:
 
 
 def transactions(tally: Any) -> Iterator[str]:
-    """Yield the metrics of the commits of a ledger on tables, from its `Tally` (`store.delta.commit.retrying`)."""
+    """Yield the metrics of commits, from a `Tally` (`store.delta.commit.retrying`)."""
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
@@ -64,14 +63,12 @@ def transactions(tally: Any) -> Iterator[str]:
 
 
 def refused(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the metrics of tables that verbs need and cannot use. `reasons` has the reason by each table's name."""
     text = "Tables whose verbs fail, as somebody altered them; `ledger doctor` says which, and what takes it back."
     samples = (({"table": table, "reason": what}, 1) for table, what in reasons.items())
     yield from family("ledger_table_refused", "gauge", text, samples)
 
 
 def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
-    """Yield the metrics of commits since the last round of upkeep, and whether a round is overdue."""
     text = "Commits of messages and visibility since the last round of upkeep."
     yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
     text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
@@ -79,14 +76,14 @@ def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
 
 
 def dead_letters(counts: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
-    """Yield the metric of the messages in dead-letter queues: those of `counts`, by name, that are in `targets`."""
+    """Yield the metric of the queues of `counts` that are in `targets`."""
     text = "Messages in a queue that another queue's RedrivePolicy names, and that nobody has acknowledged."
     kept = (({"queue": name}, one.stored + one.in_flight) for name, one in counts.items() if name in targets)
     yield from family("ledger_dead_letters", "gauge", text, kept)
 
 
 def vitals(measured: Any) -> Iterator[str]:
-    """Yield the metrics of load and of hanging workers, from `store.delta.verbs.vitals.Vitals`."""
+    """Yield the metrics of load and of hanging workers, from a `Vitals` (`store.delta.verbs.vitals`)."""
     disk, recent = measured.disk, measured.recent
     gauges: list[tuple[str, str, float | None]] = [
         ("ledger_disk_bytes", "What the tables take, with their logs and their past.", disk.bytes),
@@ -107,7 +104,7 @@ def vitals(measured: Any) -> Iterator[str]:
             yield from family(name, "gauge", text, [({}, value)])
     merges = (({"path": path}, count) for path, count in recent.merges.items())
     yield from family("ledger_recent_merges", "gauge", "The newest MERGEs into visibility, by path.", merges)
-    # Without a claim or a message there is no sample: an age of 0 would be wrong.
+    # An age of 0 would be wrong without a claim or a message, so there is no sample.
     claim, message = measured.oldest_claim, measured.oldest_message
     held = [] if claim is None else [({"queue": claim.queue}, claim.age)]
     yield from family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
@@ -122,7 +119,7 @@ def _per_minute(recent: Any) -> float:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Yield the metrics of how commits put rows into tables, from counts by `delta_log.paths.CommitKind`."""
+    """Yield the metrics of how commits put rows into tables, by `CommitKind` (`delta_log.paths`)."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)
@@ -132,7 +129,6 @@ def paths(counts: Mapping[Any, int]) -> Iterator[str]:
 
 
 def _histograms(name: str, text: str, label: str, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
-    """Yield histograms of whole numbers, one for each value of a label."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} histogram"
     for label_value, counts in sizes.items():
@@ -145,7 +141,6 @@ def _histograms(name: str, text: str, label: str, sizes: Mapping[str, Mapping[in
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
-    """Yield the lines of one metric: its description, and a line for each sample."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
     yield from (_sample(name, labels, value) for labels, value in samples)

@@ -4,8 +4,8 @@ Each queue that has polls has a line. A look tries to receive for the first poll
 endpoint looks when it has changed the queue, and when the tables have new commits. It also looks about once a second
 (with more than 100 lines, less often), because a visibility timeout or a delay may be over.
 
-When a line is woken, the first look is for one poll alone. While each look answers all its polls, the next look is for
-twice as many polls, up to MOST_AT_A_TIME.
+The first look after a wake is for one poll. While each look answers all its polls, the next look is for twice as many,
+up to MOST_AT_A_TIME.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Throttled
 from ledger.errors import LedgerError
 
-#: How long a line without a known change waits for its next look (longer, if there are many lines).
+#: After so many seconds a line without a known change has a look (later, if there are many lines).
 LONGEST_PAUSE_SECONDS = 1.0
-#: New commits wake at most this many lines a second, and the passing of time as many.
+#: New commits wake at most this many lines a second, and the passing of time wakes as many.
 LOOKS_A_SECOND = 100
 MOST_AT_A_TIME = 16
 
@@ -34,10 +34,10 @@ class _Poll:
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
         self.answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        #: Set while no look runs for this poll. Unless cancelled, a poll ends only then: a look may receive messages.
+        #: Set while no look runs for this poll. A poll ends only then, because a look may receive messages.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Whether the poll has ended. Nobody would get the messages of a later look.
+        #: Nobody would get the messages of a later look.
         self.over = False
 
 
@@ -45,14 +45,14 @@ class _Line:
     def __init__(self) -> None:
         self.polls: deque[_Poll] = deque()
         self.changed = asyncio.Event()
-        #: When the line was woken last, in monotonic seconds. 0: `_wake_after_commits` may wake the line at once.
+        #: When the line was woken last, in monotonic seconds. 0: `_wake_after_commits` may wake it at once.
         self.looked_at = 0.0
         #: The `looked_at` of the last look that found nothing for one of its polls.
         self.empty_at = 0.0
 
 
 class Polls:
-    """All open long polls of one event loop. Only the thread of this loop may call the methods."""
+    """All open long polls of one event loop, whose thread alone calls the methods."""
 
     def __init__(self, pool: Pool, change_token: Callable[[], object], interval: float, most: int) -> None:
         self._pool, self._token, self._interval, self._most = pool, change_token, interval, most
@@ -63,10 +63,9 @@ class Polls:
         self.open = 0
 
     async def wait(self, waiting: Waiting) -> Result:
-        """Return the answer of the first look that finds messages. Return {} if no look finds any until the wait ends.
+        """Return the answer of the first look that finds messages, or {} when the wait or the endpoint ends.
 
-        If the endpoint stops, the wait ends early. Raises what a look raises, but Throttled only if too many polls are
-        open. For a cancelled poll no further look begins.
+        Raises what a look raises, but Throttled only if too many polls are open.
         """
         if self.open >= self._most:
             raise Throttled()
@@ -74,7 +73,7 @@ class Polls:
         line = self._lines.get(waiting.queue_id)
         if line is None:
             line = self._lines[waiting.queue_id] = _Line()
-            # Look at once: a change of the queue since the receive found nothing had no line to wake.
+            # A change since the receive found nothing had no line to wake, so look at once.
             line.changed.set()
             self._start(self._serve(waiting.queue_id, line))
         line.polls.append(poll)
@@ -88,7 +87,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Many polls may end at once. If a look at this line found nothing recently, leave out the last look.
+            # Many polls may end at once, so a recent empty look replaces the last look.
             was_empty = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if was_empty or self._ending.is_set() else await self._last(waiting)
         finally:
@@ -105,14 +104,12 @@ class Polls:
             return {}
 
     def changed(self, queue_id: str) -> None:
-        """Wake the line of a queue that this endpoint has changed."""
         line = self._lines.get(queue_id)
         if line is not None:
             line.looked_at = 0.0
             line.changed.set()
 
     def stop(self) -> None:
-        """End the wait of all polls."""
         self._ending.set()
         for line in self._lines.values():
             line.changed.set()
@@ -124,7 +121,6 @@ class Polls:
         return task
 
     async def _serve(self, queue_id: str, line: _Line) -> None:
-        """Look for the polls of a line until it has none, or the endpoint stops."""
         while line.polls and not self._ending.is_set():
             wait = max(LONGEST_PAUSE_SECONDS, len(self._lines) / LOOKS_A_SECOND)
             with contextlib.suppress(asyncio.TimeoutError):
@@ -138,7 +134,7 @@ class Polls:
             del self._lines[queue_id]
 
     async def _look(self, line: _Line, most: int) -> bool:
-        """Look for the first `most` polls of a line. Return whether each of them got an answer or an error."""
+        """Look for the first `most` polls of a line. Return whether each got an answer or an error."""
         polls = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
         polls = [poll for poll in polls if not poll.over]
         for poll in polls:
@@ -154,7 +150,7 @@ class Polls:
                 line.empty_at = line.empty_at if answer is not None else line.looked_at
             elif isinstance(answer, BaseException):
                 poll.answer.set_exception(answer)
-                # If the poll has ended, nobody reads the exception, and asyncio would log that.
+                # asyncio logs an exception that nobody reads, such as that of a poll that has ended.
                 poll.answer.exception()
             else:
                 poll.answer.set_result(answer)
@@ -163,7 +159,6 @@ class Polls:
         return not unanswered
 
     async def _wake_after_commits(self) -> None:
-        """Wake lines when the tables have new commits."""
         seen: object = None
         while self._lines and not self._ending.is_set():
             with contextlib.suppress(LedgerError):
@@ -174,6 +169,6 @@ class Polls:
                     for line in lines:
                         if line.looked_at <= soon:
                             line.changed.set()
-                    # Lines that had a look a moment ago were left out. A later pass wakes them.
+                    # A later pass wakes lines that had a look a moment ago.
                     seen = None if any(line.looked_at > soon for line in lines) else token
             await asyncio.sleep(self._interval)

@@ -1,9 +1,8 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
-Free threads take calls from the lines in rotation (`Lines`, which the pool locks). The calls of one queue may use all
-threads but an eighth. (With fewer than 16 threads, all but one. A single thread serves every queue.) A queue with many
-calls therefore leaves threads to the others. If too many calls wait or run, the pool refuses a call. Of the queues with
-waiting calls, the queue with the most calls loses its newest waiting call.
+Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth (at least
+one), so a queue with many calls leaves threads to the others. If too many calls wait or run, the queue with the most
+calls, among those with waiting calls, loses its newest waiting call.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
@@ -23,40 +22,31 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of calls that have a thread (`begun`).
-
-    Together they are at most `threads` + `backlog`. If one queue has all threads that it may have, and other threads
-    are free, more than `backlog` calls may wait.
-    """
+    """The calls that wait for one of `threads` threads, and the number of calls that have one (`begun`)."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: By queue, its waiting calls. A line whose call gets a thread moves to the end. No line is empty.
+        #: By queue. A line whose call gets a thread moves to the end. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
 
     @property
     def open(self) -> int:
-        """How many calls wait or have a thread."""
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Add a waiting call.
-
-        If there are then too many calls, remove one of them, perhaps the new one, and return it. Otherwise return None.
-        """
+        """Add a waiting call. If there are then too many, remove one, perhaps the new one, and return it."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
             return None
-        # If the new call's queue is among the queues with the most calls, choose it.
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
         return self._taken(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread. Return its queue and the call; None if no waiting call can have a thread."""
+        """Give a waiting call a thread. Return its queue and the call, or None."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -68,7 +58,6 @@ class Lines(Generic[Call]):
         return None
 
     def end(self, queue: str) -> None:
-        """Count one call to a queue as ended: the call's thread is free."""
         self.begun -= 1
         self._begun_of[queue] -= 1
         if not self._begun_of[queue]:
@@ -86,44 +75,37 @@ class Lines(Generic[Call]):
 
 Result = TypeVar("Result")
 _Call: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
-#: The name of the line of requests without a valid QueueUrl, and of the endpoint's own calls.
+#: The line of requests without a valid QueueUrl, and of the endpoint's own calls.
 NO_QUEUE = ""
 
 
 class Pool:
-    """At most `threads` worker threads, started when they are needed, for the calls of one event loop.
-
-    Make the pool inside the event loop that awaits its calls.
-    """
+    """At most `threads` worker threads for the calls of one event loop. Made inside this loop."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: The lock guards the lines. Only `waiting` and `busy` read them without it.
+        #: Guards the lines. Only `waiting` and `busy` read them without it.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that have a thread, each with its queue. A free worker takes the next one. None ends the worker that
-        #: takes it.
+        #: Calls that have a thread, each with its queue. None ends the worker that takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()
-        #: Whether the event loop will look at the calls that ended.
         self._is_woken = False
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a thread."""
         return self._lines.waiting
 
     @property
     def busy(self) -> int:
-        """How many calls have a thread."""
         return self._lines.begun
 
     async def run(self, call: Callable[[], Result], queue: str = NO_QUEUE) -> Result:
-        """Run a call in a thread. Return what the call returns, or raise what it raises.
+        """Run a call about a queue in a thread. Return what the call returns, or raise what it raises.
 
-        Raises Throttled if the pool refuses the call, at once or while it waits. A call that is not refused runs to its
-        end, even if nobody awaits it any more. `queue` is the name of the queue that the call is about.
+        Raises Throttled if the pool refuses the call, at once or while it waits. Any other call runs to its end, even
+        if nobody awaits it any more.
         """
         future: asyncio.Future[Result] = self._loop.create_future()
         with self._lock:
@@ -137,8 +119,8 @@ class Pool:
         try:
             return await future
         finally:
-            # A refused call's error has this frame in its traceback, and the future has the error. Without this line,
-            # each would keep the other, and the call's request, in memory.
+            # A refused call's error refers to this frame, and the future to the error: the cycle would keep the
+            # request.
             del call, future, refused
 
     def close(self) -> None:
@@ -181,7 +163,6 @@ class Pool:
             del begun_call, call, future, result, failure
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass a call's result or error from a worker to the event loop, unless the loop is closed."""
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
@@ -194,7 +175,6 @@ class Pool:
         while self._ended:
             future, result, error = self._ended.popleft()
             if future.done():
-                # Nobody waits for the result: the call's future was cancelled.
                 continue
             if error is None:
                 future.set_result(result)

@@ -1,10 +1,7 @@
 """JSON answers to requests of the Query protocol.
 
-As in SQS, a client asks for JSON by the header Accept (see `is_accepted`). The answer to a GET without an action is
-always XML (see `query_protocol.without_action`).
-
-Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and
-`queueUrls` for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
+Members have the names of botocore's model, except for two older names of SQS: `messages` for Messages, and `queueUrls`
+for QueueUrls. A map becomes a list of pairs. A member that the result does not have is null.
 
 Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a
 `ListQueuesResponse` of SQS that the tests of aws-sdk-for-zig quote, and LocalStack's tests that were validated against
@@ -29,16 +26,12 @@ _OLDER_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
 def is_accepted(request: Request) -> bool:
-    """Of the types in Accept, look at the first one that is JSON or XML. Return whether it is JSON.
-
-    Weights (q=) and wildcards are ignored. If Accept names neither JSON nor XML, return False: the answer is XML.
-    """
+    """Tell whether the header Accept names JSON, and no XML before it. Weights (q=) and wildcards are ignored."""
     kinds = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
     return next((kind == CONTENT_TYPE for kind in kinds if kind in (CONTENT_TYPE, *_XML)), False)
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the JSON response to an action that succeeded."""
     shape = service_model.output_shape(action)
     answer: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
     if shape is not None:
@@ -47,7 +40,6 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
-    """Return the JSON response to a request that was refused or failed."""
     on_wire = error.known
     fields = {"Code": on_wire.query_code, "Detail": None, "Message": error.query_message, "Type": on_wire.fault}
     return _response(on_wire.status, {"Error": fields, "RequestId": request_id}, request_id)

@@ -1,7 +1,4 @@
-"""The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML.
-
-IN_REQUESTS and IN_RESPONSES have this protocol's names of lists and maps. botocore's model of SQS does not have them.
-"""
+"""The Query protocol: parameters as a form (`SendMessageBatchRequestEntry.1.Id=...`), results as XML."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ from ledger.endpoint.wire import Command, Request, Response
 from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
-#: Names of the model's lists and maps in requests. `{}` stands for the action. Requests may use the model's names, too.
+#: This protocol's names of lists and maps, which botocore's model of SQS does not have. `{}` stands for the action.
+#: Requests may use the model's names, too.
 IN_REQUESTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
@@ -36,7 +34,6 @@ IN_REQUESTS = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: Names of the model's lists and maps in responses.
 IN_RESPONSES = {
     "Attributes": "Attribute",
     "Failed": "BatchResultErrorEntry",
@@ -50,10 +47,9 @@ IN_RESPONSES = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: The names of the key and the value of a map, in requests and responses: TAGS for tags, OTHERS for all other maps.
+#: Of the key and the value, for tags and for all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded: an error response has an empty element Detail. Exception: for these two actions, the errors of
-#: _FORM_OF_A_BATCH lack this element.
+#: Recorded: error responses have an empty element Detail, but not these errors in these actions.
 WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -61,10 +57,10 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
-#: Actions that concern no existing queue. SQS refuses them in a request to a queue's own URL.
-#: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
+#: SQS refuses these actions in a request to a queue's own URL. Source: tests of LocalStack that were validated against
+#: AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
-#: The most parameters in the query of the URL, and the most in the body.
+#: In the query of the URL, and again in the body.
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -73,8 +69,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read(request: Request) -> Command:
     """Return the command whose parameters are in a request's body and in its URL's query.
 
-    Raises InvalidParameterValue if a value must be an integer and is not one of at most 18 digits. Raises a Refusal for
-    any other mistake.
+    Raises InvalidParameterValue for a wrong integer, and a Refusal for any other mistake.
     """
     try:
         text = request.body.decode()
@@ -93,8 +88,7 @@ def read(request: Request) -> Command:
     shape = service_model.input_shape(action)
     assert action is not None, "input_shape refuses a request without an action"
     parameters = _structure(shape, _tree(values), action, "")
-    # Recorded: a batch action without entries has an empty batch, not a missing parameter (see issue 630 of
-    # aws-sdk-php).
+    # Recorded: a batch action without entries has an empty batch, not a missing parameter (issue 630 of aws-sdk-php).
     if "Entries" in shape.members:
         parameters.setdefault("Entries", [])
     # Recorded: if a request has AttributeName, SQS ignores its MessageSystemAttributeNames.
@@ -104,7 +98,6 @@ def read(request: Request) -> Command:
 
 
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
-    """Return the response to an action that succeeded."""
     shape = service_model.output_shape(action)
     inside = "" if shape is None else _element(f"{action}Result", "".join(_members(shape, result, action)))
     return _response(
@@ -116,7 +109,6 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
 
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
-    """Return the response to a request that was refused or failed."""
     on_wire = error.known
     detail = "" if action in WITHOUT_DETAIL and on_wire.shape in _FORM_OF_A_BATCH else "<Detail/>"
     return _response(
@@ -138,7 +130,6 @@ def without_action(request_id: str) -> Response:
 
 
 def pair_names(member: str) -> tuple[str, str]:
-    """Return the names of the key and the value in a map, given the map's name in the model."""
     return TAGS if member.lower() == "tags" else OTHERS
 
 
@@ -218,7 +209,6 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
 
 
 def _called(name: str, action: str) -> tuple[str, ...]:
-    """Return the names that requests may use for a member of the model."""
     return tuple(dict.fromkeys((IN_REQUESTS.get(name, name).format(action), name)))
 
 
@@ -226,7 +216,7 @@ def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[i
     """Return the members of a list or a map with their numbers, sorted by number. Numbers may have gaps.
 
     `parts` has the names of one member's fields (none for a text). A value without a number is the only member, as in
-    the API's own samples. An empty text in place of the list or map means no member.
+    the API's own samples. An empty text means no member.
     """
     if given == "":
         return []
@@ -258,7 +248,7 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
 
 
 def _element(name: str, inside: str) -> str:
-    """Return an element. SQS writes an empty element as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element. SQS writes an empty one as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
@@ -271,8 +261,5 @@ def _inside(shape: Any, value: Any, action: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Escape a text for XML, and drop the characters that XML forbids.
-
-    A carriage return is escaped, too: an XML parser would make a line feed of it.
-    """
+    """Escape a text for XML, with carriage returns, which a parser would change. Drop characters that XML forbids."""
     return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ledger.errors import LedgerError
 
-#: The code of `Throttled`.
 THROTTLED = "RequestThrottled"
 
 
@@ -17,34 +16,29 @@ class Refusal(LedgerError):
 
 
 class NoAction(Refusal):
-    """A GET of the Query protocol without an action.
-
-    SQS answers with an element of its own, not with an error response.
-    """
+    """A GET of the Query protocol without an action. SQS answers with an element of its own."""
 
     def __init__(self) -> None:
         super().__init__("MissingAction", "The request must contain the parameter Action.")
 
 
 def unknown_action(action: str | None) -> Refusal:
-    """Return the error of an unknown or missing action. Reports about SDKs quote the sentence about an unknown one."""
+    """Return the error of an unknown or missing action. Source: reports about SDKs, for an unknown one."""
     if not action:
         return Refusal("MissingAction", "The request must contain the parameter Action.")
     return Refusal("InvalidAction", f"The action {action[:80]} is not valid for this endpoint.")
 
 
 def not_serialized(sentence: str) -> Refusal:
-    """Return the error of a body that cannot be read, or that has a value of another type than the model's."""
     return Refusal("SerializationException", sentence)
 
 
 def address(url: object) -> Refusal:
-    """Return the error of a queue URL that cannot be one of this endpoint."""
     return Refusal("InvalidAddress", f"The address {str(url)[:200]} is not valid for this endpoint.")
 
 
 class Throttled(Refusal):
-    """The endpoint refuses a request: too many others run or wait, or large bodies take too much memory."""
+    """Too many other requests run or wait, or large bodies take too much memory."""
 
     def __init__(self) -> None:
         super().__init__(THROTTLED, "The request was denied due to request throttling.")

@@ -1,7 +1,4 @@
-"""botocore's model of SQS: each action's parameters, their types, and the required ones.
-
-The model calls a type a *shape*: the type of an action's parameters or result, of an error, or of a value in them.
-"""
+"""botocore's model of SQS: each action's parameters, their types (*shapes*), and the required ones."""
 
 from __future__ import annotations
 
@@ -30,13 +27,11 @@ def _model() -> Any:
 
 @functools.cache
 def actions() -> tuple[str, ...]:
-    """Return the names of all actions."""
     return tuple(_model().operation_names)
 
 
 @functools.cache
 def errors() -> dict[str, Any]:
-    """Return the error shapes by their names."""
     return {shape.name: shape for shape in _model().error_shapes}
 
 
@@ -50,7 +45,6 @@ def input_shape(action: str | None) -> Any:
 
 @functools.cache
 def output_shape(action: str) -> Any | None:
-    """Return the shape of an action's result; None if the action has no result."""
     return _model().operation_model(action).output_shape
 
 
@@ -73,8 +67,8 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 def reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
-    The function decodes blobs, and drops members of structures that are null or unknown. For a value of a wrong type it
-    raises a Refusal (SerializationException). Questions to the model are slow, so the function is kept.
+    The function decodes blobs, drops members of structures that are null or unknown, and refuses a value of a wrong
+    type. It is kept, because questions to the model are slow.
     """
     return _reader_of(input_shape(action))
 
@@ -122,7 +116,6 @@ def _scalar(kind: str, value: object) -> object:
 
 
 def blob(text: str) -> bytes:
-    """Decode a text of base64. Raise a Refusal if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

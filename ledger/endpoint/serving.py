@@ -34,17 +34,15 @@ class Server(uvicorn.Server):
         self.application, self._connections = application, connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections on the only one of `sockets`."""
         assert sockets and len(sockets) == 1, "the server has one socket"
         await super().startup(sockets=[])
         self._acceptor = Acceptor(sockets[0], self._connections, self._connection, self.config.ssl)
         self._accepting = asyncio.ensure_future(self._acceptor.run())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the waits of long polls, take no new connections, and wait for the answers to accepted requests.
+        """End the long polls, take no new connections, and wait for the answers to accepted requests.
 
-        After GRACE seconds, or if `force_exit` is set, the server does not wait any longer. The module's function
-        `serve` then still waits for the end of all calls in the pool.
+        The wait ends after GRACE seconds, or if `force_exit` is set.
         """
         self.application.stop()
         self._accepting.cancel()
@@ -56,7 +54,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture signals as uvicorn does, but do not raise them again at the end: a requested stop is a success."""
+        """Capture signals, and do not raise them again as uvicorn does: a requested stop is a success."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -68,7 +66,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        # At a Ctrl-C after a first signal, the server stops waiting for answers.
+        # A Ctrl-C after a first signal ends the wait for answers.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
 
@@ -78,10 +76,9 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without TCP_NODELAY, a response's second part
-    # waits until the client acknowledges the first part, on Linux some 40 ms.
+    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits until
+    # the client acknowledges the first part, on Linux some 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,7 +101,7 @@ def serve(
     access_log: AccessLog | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve an endpoint on a listening socket until the server is stopped, with TLS if there is a certificate.
+    """Serve an endpoint on a listening socket, with TLS if there is a certificate, until the server is stopped.
 
     Call `started` when the server begins to serve.
     """

@@ -16,15 +16,10 @@ _TRACE = "AWSTraceHeader"
 
 
 def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
-    """Return an entry in the form that `Queue.send` takes.
+    """Return an entry for `Queue.send`. `given` has SendMessage's parameters, or is an entry of a batch.
 
-    Args:
-        given: A SendMessage's parameters, or an entry of a batch.
-        trace: The request's header X-Amzn-Trace-Id. A message without an AWSTraceHeader gets this one. Source:
-            LocalStack's test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
-
-    Raises:
-        InvalidParameterValue: A system attribute is not AWSTraceHeader, or AWSTraceHeader is empty or no String.
+    A message without an AWSTraceHeader gets `trace`, the request's X-Amzn-Trace-Id. Source: LocalStack's
+    test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
     """
     names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
     entry = {name: given[name] for name in names if name in given}
@@ -42,7 +37,7 @@ def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
 
 
 def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Raise a Refusal (UnsupportedOperation), as SQS does, for message attributes with lists of values."""
+    """Refuse message attributes with lists of values, as SQS does."""
     for entry in entries:
         for kind in ("MessageAttributes", "MessageSystemAttributes"):
             for attribute in (entry.get(kind) or {}).values():
@@ -52,10 +47,9 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
 
 
 def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
-    """Return SendMessage's answer for a sent message. `given` has SendMessage's parameters, or is an entry of a batch.
+    """Return SendMessage's answer for a sent message.
 
-    The answer has a digest of system attributes only if `given` has such attributes: a trace in the request's header
-    gets none.
+    System attributes get a digest only if `given` has them: a trace in the request's header gets none.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(
@@ -68,10 +62,7 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
 
 
 def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
-    """Return a received message with the attributes that a request names.
-
-    `system` has names of SQS's own attributes of a message, and `own` names of attributes that the sender gave.
-    """
+    """Return a received message with the attributes that a request names: SQS's (`system`) and the sender's (`own`)."""
     all_attributes, chosen = message.attributes() if system else {}, _chosen(message.message_attributes, own)
     attributes = (
         all_attributes if "All" in system else {name: text for name, text in all_attributes.items() if name in system}

@@ -1,22 +1,18 @@
 """The verification of Signature Version 4.
 
-The endpoint refuses a request with a wrong signature, an unknown key or a wrong session token, and a request for
-another region or service. If the signature is in a header, its date may be at most 15 minutes off, and replays are
-refused. Two equal requests of one second have the same signature. SDKs tell such requests, and the tries of one
-request, apart by the INVOCATION headers. Two kinds of requests are replays:
+If the signature is in a header, its date may be at most 15 minutes off, and replays are refused. Two equal requests of
+one second have the same signature. SDKs tell such requests, and the tries of one request, apart by the INVOCATION
+headers. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
-- a request with an earlier request's signature and other values of these headers. Exception: it may follow the first
-  request with its signature within the time TOGETHER, if both have such headers.
+- a request with an earlier request's signature and other values of these headers, unless both have such headers, and
+  the request comes within the time TOGETHER of the first.
 
 Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
-other values, but only for the time TOGETHER.
+other values, but only for the time TOGETHER. Only the process that got a request recognizes its replays.
 
-Only the process that got a request recognizes its replays, and only until that process ends.
-
-A signature in a query belongs to a URL that its signer passes on (a presigned URL). The signature holds for
-X-Amz-Expires seconds from its date (without X-Amz-Expires, for 15 minutes). Within this time the URL may be used any
-number of times.
+A presigned URL, with its signature in the query, may be used any number of times, for X-Amz-Expires seconds from its
+date (without X-Amz-Expires, for 15 minutes).
 """
 
 from __future__ import annotations
@@ -36,8 +32,7 @@ from ledger.endpoint.signed_requests import Signed, claimed_key, read, text_to_s
 from ledger.endpoint.wire import Request
 
 SERVICE = "sqs"
-#: In milliseconds: how far a date may be off, and for how long a signature may come again with other values of the
-#: INVOCATION headers.
+#: In milliseconds. WINDOW is how far a date may be off. For TOGETHER see the module.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE = 60_000
 #: Headers of SDKs: the first one for a request, and the others for its tries. (The older SDK for Java sends the last.)
@@ -58,12 +53,7 @@ class Signatures:
         self._signing_keys = _SigningKeys()
 
     def caller(self, request: Request) -> Caller:
-        """Return the caller who signed a request.
-
-        Raises:
-            Refusal: The signature is missing or wrong, its key is unknown, its session token, scope or date is wrong,
-                or the request is a replay.
-        """
+        """Return the caller who signed a request. Raise a Refusal for a wrong signature or a replay."""
         signed = read(request, WINDOW // 1_000)
         key = self._key(signed)
         if not _DATE.fullmatch(signed.date):
@@ -89,11 +79,10 @@ class Signatures:
 
     @property
     def remembered(self) -> int:
-        """The number of requests that are remembered: while requests come, about those of the last 15 minutes."""
         return len(self._seen)
 
     def knows(self, request: Request) -> bool:
-        """Tell whether a request names a known key. The signature is not verified."""
+        """Tell whether a request names a known key. Nothing is verified."""
         return claimed_key(request) in self._keys.known
 
     def _key(self, signed: Signed) -> Key:
@@ -120,10 +109,7 @@ class Signatures:
 
 
 class _SigningKeys:
-    """A cache of signing keys. Each is derived from a secret, a day and a region.
-
-    When SIZE keys are in the cache, the next one replaces them all. Threads may share a _SigningKeys.
-    """
+    """A cache of signing keys. Threads may share a _SigningKeys."""
 
     SIZE = 512
 
@@ -131,7 +117,6 @@ class _SigningKeys:
         self._derived: dict[tuple[str, str, str], bytes] = {}
 
     def find(self, secret: str, signed: Signed) -> bytes:
-        """Return the signing key of a secret for the scope of a signature."""
         name = secret, signed.day, signed.region
         key = self._derived.get(name)
         if key is None:
@@ -145,25 +130,20 @@ class _SigningKeys:
 
 
 class _SeenSignatures:
-    """Digests of the signatures that came, with the values of their INVOCATION headers.
-
-    A digest stays at least as long as the signature's date is within the WINDOW.
-    """
+    """Digests of the signatures that came, kept while their dates are within the WINDOW."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the signatures' dates: when each signature first came (ms), and digests of signatures with
-        #: their values of INVOCATION headers.
+        #: By the minute of the date: when each signature first came (ms), and digests with the INVOCATION headers.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
-        """Remember a request. Return True if it is new, False if it is a replay (see the module)."""
+        """Remember a request. Return False if it is a replay."""
         key = bytes.fromhex(signature)[:16]
         attempt = hashlib.blake2b(key + "\n".join(invocation).encode(), digest_size=16).digest()
         minute = signed_at // MINUTE
         with self._lock:
             if minute not in self._dated:
-                # `_require_date` refuses requests with dates in these minutes.
                 for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
@@ -176,7 +156,6 @@ class _SeenSignatures:
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:
-                # A refused request would be refused later, too.
                 tries.add(attempt)
             return is_new
 
@@ -197,8 +176,7 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    # A date may be 15 minutes ahead, as clocks differ. A date may be behind by the lifetime of a signature in a query,
-    # or by 15 minutes for a signature in a header.
+    # Clocks differ, so a date may be 15 minutes ahead.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return

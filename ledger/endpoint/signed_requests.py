@@ -1,7 +1,5 @@
 """The parts of a request's signature, and the text that was signed.
 
-The signature is in the header Authorization, or in the query (of a presigned URL).
-
 Source: the general reference of AWS, "Signature Version 4", its pages "Create a signed AWS API request" and "Add
 authentication information to the query string".
 """
@@ -19,7 +17,7 @@ from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.wire import Request
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-#: Longest lifetime of a signature in a query: a week, as the general reference says.
+#: A week, as the general reference says.
 LONGEST_LIFETIME_SECONDS = 604_800
 _CREDENTIAL = r"([^,/\s]+)/(\d{8})/([^,/\s]+)/([^,/\s]+)/aws4_request"
 _NAMES, _SIGNATURE = r"([a-z0-9;_-]+)", r"([0-9a-f]{64})"
@@ -43,9 +41,8 @@ class Signed:
     """The parts of a request's signature.
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
-    the seconds for which a signature in a query holds; None for a signature in a header. `token` is the session's
-    token, if the request has one. `date` is the text of X-Amz-Date, or empty if the request has none, or has it in an
-    unsigned header.
+    the seconds for which a signature in a query holds; None for one in a header. `date` is the text of X-Amz-Date;
+    empty if that is missing or in an unsigned header.
     """
 
     access_key: str
@@ -61,23 +58,17 @@ class Signed:
 
     @property
     def is_in_query(self) -> bool:
-        """Whether the signature is in the query."""
         return self.lifetime is not None
 
     @property
     def scope(self) -> str:
-        """The signature's scope: a day, a region, a service."""
         return f"{self.day}/{self.region}/{self.service}/aws4_request"
 
 
 def read(request: Request, default_lifetime: int) -> Signed:
-    """Return the parts of a request's signature, which is not verified.
+    """Return the parts of a request's signature, which is not verified. Raise a Refusal if they are not complete.
 
     A signature in a query without X-Amz-Expires holds for `default_lifetime` seconds.
-
-    Raises:
-        Refusal: The request has no signature, two, or one of another kind. Or a part of the signature is missing, comes
-            twice or has a wrong form, or a header that must be signed is not.
     """
     pairs = _pairs(request.query)
     header = request.headers.get("authorization")
@@ -92,13 +83,13 @@ def read(request: Request, default_lifetime: int) -> Signed:
 
 
 def claimed_key(request: Request) -> str | None:
-    """Return the id of the key that a request claims to be signed with, or None. Nothing is verified."""
+    """Return the id of the key that a request claims to be signed with, or None."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
 
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
-    """Return the text that was signed. A genuine signature is the HMAC of this text under the signing key."""
+    """Return the text whose HMAC under the signing key is the signature."""
     canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 

@@ -1,11 +1,10 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-ERRORS says how errors look in an answer, by their `code`. For other errors see `told`. A JSON answer has the error's
-shape in `__type`, and the Query code in the header x-amzn-query-error. Clients such as botocore tell errors apart by
-this code. A Query answer has the code in its body.
+A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients
+such as botocore tell errors apart. A Query answer has the code in its body.
 
-Modeled errors are those in botocore's model of SQS. Their codes and statuses come from an older model of botocore, of
-the Query protocol. Codes and statuses of the other errors come from recordings and from SQS's page "Common Errors".
+Source: botocore's older model of SQS, of the Query protocol. For errors that the model lacks, recordings and SQS's page
+"Common Errors".
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ _MODELED, _COMMON, _PREFIX = "com.amazonaws.sqs#", "com.amazon.coral.service#", 
 
 
 class WireError(NamedTuple):
-    """An error on the wire: its shape in JSON, its code in Query, the status, and whose fault it is."""
-
     shape: str
     query_code: str
     status: int = 400
@@ -43,19 +40,15 @@ class WireError(NamedTuple):
 
     @property
     def json_type(self) -> str:
-        """The value of `__type`."""
         return self.namespace + self.shape
 
 
 class ErrorAnswer(NamedTuple):
-    """An error in an answer: its names on the wire, and its sentence."""
-
     known: WireError
     message: str
 
     @property
     def query_message(self) -> str:
-        """The sentence in the Query protocol."""
         return self.known.query_message or self.message
 
 
@@ -77,7 +70,7 @@ _UNSUPPORTED, _INTERNAL = (
     WireError("InternalFailure", "InternalFailure", 500, "Receiver"),
 )
 _UNAVAILABLE = WireError("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
-#: Errors on the wire, by the `code` of the errors that the library and the endpoint raise.
+#: By the `code` of the errors.
 ERRORS: dict[str, WireError] = {
     QueueDoesNotExist.code: _NO_QUEUE,
     "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
@@ -92,8 +85,8 @@ ERRORS: dict[str, WireError] = {
     "UnsupportedOperation": _UNSUPPORTED,
     "OverLimit": _modeled("OverLimit", status=403),
     "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
-    # These errors have the status 400. The API reference of ChangeMessageVisibility has InvalidAddress,
-    # InvalidSecurity, ReceiptHandleIsInvalid and RequestThrottled.
+    # Source: the API reference of ChangeMessageVisibility, for InvalidAddress, InvalidSecurity, ReceiptHandleIsInvalid
+    # and RequestThrottled.
     **{
         shape: _modeled(shape)
         for shape in (
@@ -107,7 +100,7 @@ ERRORS: dict[str, WireError] = {
             "RequestThrottled",
         )
     },
-    # A ledger has no encryption keys, so the endpoint never answers with these errors.
+    # Never answered: a ledger has no encryption keys.
     "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
     "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
     "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
@@ -115,7 +108,6 @@ ERRORS: dict[str, WireError] = {
     "KmsNotFound": _modeled("KmsNotFound", "KMS.NotFoundException"),
     "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
     "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
-    # Errors that all services of AWS have.
     "InvalidParameterValue": WireError("InvalidParameterValueException", "InvalidParameterValue"),
     "MissingParameter": WireError("MissingRequiredParameterException", "MissingParameter"),
     "SerializationException": WireError("SerializationException", "MalformedInput"),
@@ -132,8 +124,7 @@ ERRORS: dict[str, WireError] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
-#: Codes of errors about signatures. The log has the sentences of these errors, which may name the signed date, region
-#: and lifetime, but no key or signature.
+#: The log has the sentences of these errors, which name no key and no signature.
 _OF_SIGNATURES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -150,8 +141,7 @@ UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again
 def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     """Return the answer for an error, and log the error.
 
-    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code). The log has
-    other refusals at level info, without message contents or keys.
+    Only the log says what an internal error is about (storage, clocks, tables, a mistake in our code).
     """
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
@@ -177,7 +167,6 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
 
 
 def _why(error: LedgerError) -> str:
-    """Return the log's reason for a refused request: the signature's error, the wrong parameter's name, or nothing."""
     if error.code in _OF_SIGNATURES:
         return f": {error.message}"
     # The part after the first dot may name a message's attribute.
@@ -186,6 +175,6 @@ def _why(error: LedgerError) -> str:
 
 
 def query_code(code: str) -> str:
-    """Return the code on the wire of a batch's failed entry, the same in both protocols."""
+    """Return the code of a batch's failed entry, the same in both protocols."""
     on_wire = ERRORS.get(code)
     return _INTERNAL.query_code if on_wire is None else on_wire.query_code

@@ -1,4 +1,4 @@
-"""Requests, responses and commands as values, without a server."""
+"""Requests, responses and commands, without a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Request:
     """A whole HTTP request.
 
-    `path` and `query` are as they were sent: their percent escapes are not decoded. The names of headers are in lower
-    case. Of several headers of one name, `headers` has the last.
+    `path` and `query` have percent escapes as they were sent. The names of headers are in lower case. Of several
+    headers of one name, `headers` has the last.
     """
 
     method: str
@@ -24,7 +24,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A whole HTTP response. The server adds the headers of the connection."""
+    """A whole HTTP response, without the headers of the connection."""
 
     status: int
     body: bytes

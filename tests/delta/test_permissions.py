@@ -200,7 +200,7 @@ def test_a_folder_above_that_an_acl_opens_to_the_group_is_not_named(place):
     assert share_ledger(str(root), str(GROUP)).to_open == ()
     assert share_ledger(str(root), str(BOB)).to_open == (f"chmod o+x {root.parent}",)
     # The folder's own group has the mask in the mode, and no right to enter.
-    own = os.stat(root.parent).st_gid
+    own = root.parent.stat().st_gid
     name = grp.getgrgid(own).gr_name
     assert share_ledger(str(root), str(own)).to_open == (f"setfacl -m g:{name}:x {root.parent}",)
     both = share_ledger(str(root), str(own), everyone=True).to_open

@@ -16,7 +16,6 @@ Result = Mapping[str, object]
 
 
 def send(call: Call) -> Result:
-    """SendMessageBatch."""
     queue, entries = call.queue(), _entries(call)
     require_length(entries)
     require_no_lists(call.action, entries)
@@ -24,7 +23,7 @@ def send(call: Call) -> Result:
     try:
         outcomes = queue.send(prepared)
     except MissingParameter as error:
-        # An entry without a group fails the whole batch with another error than SendMessage's. Recorded by LocalStack,
+        # SendMessage has another error. Recorded by LocalStack,
         # test_send_batch_missing_message_group_id_for_fifo_queue.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
@@ -40,13 +39,12 @@ def _prepare(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object
 
 
 def delete(call: Call) -> Result:
-    """DeleteMessageBatch."""
     queue, entries = call.queue(), _entries(call)
     return _answer(entries, queue.delete([entry["ReceiptHandle"] for entry in entries]), [{}] * len(entries))
 
 
 def change_visibility(call: Call) -> Result:
-    """ChangeMessageVisibilityBatch. An entry without a VisibilityTimeout gets the queue's."""
+    """Set visibility timeouts. An entry without one gets the queue's."""
     queue, entries = call.queue(), _entries(call)
     default = int(queue.access.made.attributes["VisibilityTimeout"])
     timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]

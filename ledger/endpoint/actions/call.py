@@ -1,4 +1,4 @@
-"""The argument of an action: the request's caller, action, parameters and ledger."""
+"""The argument of an action."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from ledger.ledger import Ledger
 from ledger.queue import Queue
 from ledger.rules.arns import Account, not_ours, queue_of
 
-#: The access log cuts longer names.
 LONGEST_LOGGED_NAME = 100
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its action, and parameters that were checked against the model (`service_model`).
+    """One request, whose parameters were checked against the model.
 
-    `base` is the beginning of queue URLs. `new_queues` is that of `handling.Endpoint`. `trace` is the request's
-    X-Amzn-Trace-Id.
+    `base` is the beginning of queue URLs. `new_queues` are attributes of new queues. `trace` is X-Amzn-Trace-Id.
     """
 
     ledger: Ledger
@@ -37,16 +35,14 @@ class Call:
 
     @property
     def account(self) -> Account:
-        """The account that owns the queues."""
         return self.ledger.settings.account
 
     def get(self, name: str) -> Any:
-        """Return a parameter; None if it was not given."""
         return self.parameters.get(name)
 
     @cached_property
     def queue_named(self) -> str:
-        """The name of the queue that QueueUrl names, in whatever form; empty if no queue could have this QueueUrl."""
+        """The name of the queue that QueueUrl names; empty if no queue could have this QueueUrl."""
         try:
             return self._name
         except LedgerError:
@@ -54,7 +50,7 @@ class Call:
 
     @property
     def queue_asked(self) -> str | None:
-        """The access log's name of the call's queue, which may not exist; None if the call names none."""
+        """The access log's name of the call's queue, which may not exist."""
         name = self.known_name or self.queue_named or self.parameters.get("QueueName")
         return str(name)[:LONGEST_LOGGED_NAME] if name else None
 
@@ -70,14 +66,10 @@ class Call:
 
     @property
     def known_name(self) -> str | None:
-        """The name of the queue that the action looked up last; None if it has looked up none."""
         return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
-        """Return the queue that QueueUrl names, see `named`.
-
-        Raises QueueDoesNotExist, and a Refusal (InvalidAddress, AccessDenied).
-        """
+        """Return the queue that QueueUrl names. Raises what `named` raises, and a Refusal (InvalidAddress)."""
         return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
@@ -92,14 +84,10 @@ class Call:
         return queue
 
     def of_arn(self, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue whose ARN is a parameter's value, see `queue_of`."""
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue of an ARN, see `named`.
-
-        Raises ResourceNotFound, which names `parameter`, and a Refusal (AccessDenied).
-        """
+        """Return the queue of an ARN, as `named`, but raise ResourceNotFound, which names `parameter`."""
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
             raise _no_resource(parameter)
@@ -109,11 +97,10 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise a Refusal (AccessDenied) for a caller of another account, in an action that names no existing queue."""
+        """Raise a Refusal (AccessDenied) for another account, in an action that names no existing queue."""
         callers.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:
-        """Return the URL of a queue."""
         return addresses.url_of(self.base, self.account.account_id, name)
 
 

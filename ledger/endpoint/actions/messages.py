@@ -1,7 +1,4 @@
-"""Actions on messages, without the batches: send, receive, delete, change visibility, purge.
-
-For Q4 see the rules of docs/reference/rules.md.
-"""
+"""Actions on single messages. For Q4 see the rules of docs/reference/rules.md."""
 
 from __future__ import annotations
 
@@ -25,13 +22,12 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to wait longer (not from the `last` poll). See `ReceiveAttempt.poll`."""
+        """Return the answer, or None to wait longer (not from the `last` poll)."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _received(self._call, claim)
 
 
 def send(call: Call) -> Result:
-    """SendMessage."""
     queue = call.queue()
     require_no_lists(call.action, [call.parameters])
     (outcome,) = queue.send(to_send(call.parameters, call.trace), all_or_nothing=True)
@@ -39,7 +35,7 @@ def send(call: Call) -> Result:
 
 
 def receive(call: Call) -> Result | Waiting:
-    """ReceiveMessage. Poll once. If the poll finds nothing and the receive may wait, return a Waiting."""
+    """Poll once. If the poll finds nothing and the receive may wait, return a Waiting."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
     # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.
@@ -56,19 +52,16 @@ def receive(call: Call) -> Result | Waiting:
 
 
 def delete(call: Call) -> Result:
-    """DeleteMessage."""
     call.queue().delete(str(call.parameters["ReceiptHandle"]))
     return {}
 
 
 def change_visibility(call: Call) -> Result:
-    """ChangeMessageVisibility."""
     call.queue().change_visibility(str(call.parameters["ReceiptHandle"]), call.parameters["VisibilityTimeout"])
     return {}
 
 
 def purge(call: Call) -> Result:
-    """PurgeQueue."""
     call.queue().purge()
     return {}
 

@@ -14,7 +14,7 @@ Result = Mapping[str, object]
 
 
 def start(call: Call) -> Result:
-    """StartMessageMoveTask. The caller also needs the right to send to a destination that the request names."""
+    """Start a task, if the caller may also send to a destination that the request names."""
     source = call.of_arn("SourceArn")
     destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
     handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
@@ -22,7 +22,6 @@ def start(call: Call) -> Result:
 
 
 def listed(call: Call) -> Result:
-    """ListMessageMoveTasks."""
     max_results = call.get("MaxResults")
     most = 1 if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_TASKS_LISTED)
     source = call.of_arn("SourceArn")
@@ -31,7 +30,7 @@ def listed(call: Call) -> Result:
 
 
 def cancel(call: Call) -> Result:
-    """CancelMessageMoveTask. The task's handle contains the ARN of its source queue.
+    """Cancel a task.
 
     Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
     """
@@ -41,7 +40,7 @@ def cancel(call: Call) -> Result:
 
 
 def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
-    """Return a task as an answer has it. Recorded: only a running task has its handle in the answer."""
+    """Return a task as SQS's answers have it. Recorded: only a running task has its handle."""
     fields = {
         "TaskHandle": task.task if task.is_running else None,
         "Status": str(getattr(task.status, "value", task.status)),

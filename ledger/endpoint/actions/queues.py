@@ -16,11 +16,7 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """CreateQueue.
-
-    A new queue of `ledger serve` has SQS's limits (Q4), one lane and the option `--receipts`, unless the request gives
-    other values. An existing queue stays as it is.
-    """
+    """Make a queue, by default with SQS's limits (Q4), one lane and the option `--receipts`."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
@@ -36,8 +32,7 @@ def create(call: Call) -> Result:
         # SQS's sentence has the rule for names, but not the wrong name. Source: moto, and a quote in kombu.
         raise InvalidParameterValue(error.field, name, error.bound, message=error.bound) from None
     except QueueNameExists as error:
-        # Another caller made the queue after `queue` found none. Only the attributes that the request gives must be
-        # equal.
+        # Another caller made the queue meanwhile. Only the attributes that the request gives must be equal.
         if error.attribute in given:
             raise
         queue = call.ledger.create_queue(name, given, tags)
@@ -45,13 +40,12 @@ def create(call: Call) -> Result:
 
 
 def delete(call: Call) -> Result:
-    """DeleteQueue."""
     call.ledger.delete_queue(call.queue().name)
     return {}
 
 
 def url(call: Call) -> Result:
-    """GetQueueUrl. Raises QueueDoesNotExist, also if QueueOwnerAWSAccountId is another account."""
+    """Return a queue's URL. Raise QueueDoesNotExist also for another QueueOwnerAWSAccountId."""
     name, owner = call.parameters["QueueName"], call.get("QueueOwnerAWSAccountId")
     if owner is not None and owner != call.account.account_id:
         raise QueueDoesNotExist(name)
@@ -59,10 +53,6 @@ def url(call: Call) -> Result:
 
 
 def listed(call: Call) -> Result:
-    """ListQueues. A page has up to MaxResults URLs, and a NextToken if more follow.
-
-    Without MaxResults the answer has up to 1,000 URLs, and no NextToken.
-    """
     call.require_owner()
     most, after = _page(call)
     queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
@@ -71,17 +61,12 @@ def listed(call: Call) -> Result:
 
 
 def dead_letter_sources(call: Call) -> Result:
-    """ListDeadLetterSourceQueues."""
     most, after = _page(call)
     return _names(call, "queueUrls", call.queue().dead_letter_source_queues(after, most + 1), most)
 
 
 def _page(call: Call) -> tuple[int, str]:
-    """Return the size of the page, and the name after which the page begins.
-
-    Raises InvalidParameterValue for a wrong size or token, and, as SQS does, a Refusal (UnsupportedOperation) for a
-    token without MaxResults.
-    """
+    """Return the size of the page, and the name after which the page begins."""
     max_results, token = call.get("MaxResults"), call.get("NextToken")
     if token and max_results is None:
         sentence = "MaxResults is a mandatory parameter when you provide a value for NextToken."
@@ -91,7 +76,6 @@ def _page(call: Call) -> tuple[int, str]:
 
 
 def _name_in(token: str) -> str:
-    """Return the name in a NextToken. Raise InvalidParameterValue for a text that `_token` does not make."""
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

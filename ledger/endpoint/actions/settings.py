@@ -19,7 +19,7 @@ _KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedT
 
 
 def attributes(call: Call) -> Result:
-    """GetQueueAttributes. `All` means SQS's attributes. A request must name the ledger's own attributes."""
+    """Return the named attributes. `All` means SQS's: a request must name the ledger's own."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
         if name not in _KNOWN:
@@ -41,19 +41,17 @@ def _counts(queue: Queue) -> dict[str, str]:
 
 
 def set_attributes(call: Call) -> Result:
-    """SetQueueAttributes."""
     call.queue().set_attributes(call.parameters["Attributes"])
     return {}
 
 
 def tags(call: Call) -> Result:
-    """ListQueueTags."""
     tags_by_name = call.queue().tags()
     return {"Tags": tags_by_name} if tags_by_name else {}
 
 
 def tag(call: Call) -> Result:
-    """TagQueue. An empty map of tags counts as a missing parameter, as in the Query protocol."""
+    """Add tags. An empty map of tags counts as a missing parameter, as in the Query protocol."""
     if not call.parameters["Tags"]:
         raise MissingParameter("Tags")
     call.queue().tag(call.parameters["Tags"])
@@ -61,7 +59,6 @@ def tag(call: Call) -> Result:
 
 
 def untag(call: Call) -> Result:
-    """UntagQueue."""
     if not call.parameters["TagKeys"]:
         sentence = "Tag keys must be between 1 and 128 characters in length."
         raise InvalidParameterValue("TagKeys", [], sentence, message=sentence)
@@ -70,7 +67,6 @@ def untag(call: Call) -> Result:
 
 
 def add_permission(call: Call) -> Result:
-    """AddPermission."""
     parameters, queue = call.parameters, call.queue()
     accounts = parameters["AWSAccountIds"]
     try:
@@ -86,6 +82,5 @@ def add_permission(call: Call) -> Result:
 
 
 def remove_permission(call: Call) -> Result:
-    """RemovePermission."""
     call.queue().remove_permission(call.parameters["Label"])
     return {}

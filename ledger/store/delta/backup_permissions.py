@@ -1,16 +1,15 @@
 """Permissions of backups, and of ledgers that are restored in the place of others, on a local path.
 
-**A backup is as private as its ledger.** On the files of a backup, its group and all others get at most the rights that
-they have on every folder and every file of the ledger's tables. So one file that they may not read closes the backup. A
-folder above the ledger that they may not enter counts as well: it protects the ledger, but not a backup on another
-disk. If the backup has another group than the ledger, this group gets what others have. A user or a group whom an ACL
-names may be among the group or the others of the backup, so these get no more than each of the named, either.
+**A backup is as private as its ledger.** Its group and all others get at most the rights that they have on every folder
+and file of the ledger's tables. A closed folder above the ledger counts, too: it does not protect a backup on another
+disk. If the backup has another group than the ledger, this group gets what others have. Users and groups whom an ACL
+names may be among both, so neither gets more than each of the named.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
-restores, the owner. Each folder takes those of the folder that was at its place. A partition that has no such folder
-takes those of its table, limited to what each partition of the table let its group and others do. Files take those of
-later files in their folder, limited to what each file of the replaced table (or of its log) let them do. A group that
-this user cannot give away is not kept. Then the new group gets no more than others have, and on later files, too.
+restores, the owner. Each folder takes those of the folder at its place. A new partition takes those of its table,
+limited to what each replaced partition let its group and others do. Files take those of later files in their folder,
+limited by each replaced file in the same way. If this user cannot give a group away, the new group gets no more than
+others have, on later files, too.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderRights(NamedTuple):
-    """The owner, group, mode and ACLs of a folder, or of a file."""
-
     owner: int
     group: int
     mode: int
@@ -49,40 +46,37 @@ class FolderRights(NamedTuple):
     default_acl: bytes | None
 
     def limited(self, bits: AccessBits) -> FolderRights:
-        """Return these rights without what is beyond some bits."""
         acl, default = (one and bits.limit_acl(one) for one in (self.acl, self.default_acl))
-        # With an ACL, the group's bits of the mode are its mask, which stays.
+        # With an ACL, the group's bits of the mode are the mask.
         limit = bits if acl is None else bits._replace(group=7)
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
     def of_files(self, bits: AccessBits) -> FolderRights:
-        """Return the rights that later files get in such a folder, without what is beyond some bits."""
+        """Return the rights of later files in such a folder."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
-        # A file without an ACL gives its group what the folder gives the group itself: no mask.
+        # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
         mode = mode_of_acl(acl) if acl else bits.common(access_bits(self.mode, self.acl)).limit_mode(self.mode)
         return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
 
 
 class KeptRights(NamedTuple):
-    """Whether a restored file or folder has the group that it should have, and is closed to all others who should not
-    read or write it."""
+    """Whether a restored file or folder has its group, and is closed to others as it should be."""
 
     group: bool
     privacy: bool
 
 
 def keep_permissions(replaced: Path, made: Path) -> str:
-    """Give a restored ledger, in the folder `made`, the permissions of the folder `replaced`.
+    """Give the restored ledger `made` the permissions of `replaced`. Return in words what could not be kept.
 
-    Returns what could not be kept, and what to do, in words; "" if all is kept. Files are changed by descriptors, and
-    the folder `made` itself comes last, so nobody else can put a link in a file's place meanwhile.
+    Changes go by descriptors, and `made` comes last, so nobody can put a link in a file's place meanwhile.
     """
     top = _rights_of(replaced)
     if top is None:
         return ""
     rights, limits = {".": top}, dict[str, AccessBits]()
     for name in (*TABLES, LOCKS):
-        # If a table's folder is a link, the folder that it leads to limits the rights of the ledger's folder.
+        # If a table's folder is a link, its target is the limit.
         linked = _bits_at(replaced / name, top.group) if (replaced / name).is_symlink() else AccessBits()
         rights[name] = _rights_of(replaced / name) or top.limited(linked)
         rights[f"{name}/{LOG}"] = _rights_of(replaced / name / LOG) or rights[name]
@@ -117,8 +111,8 @@ def keep_permissions(replaced: Path, made: Path) -> str:
 
 
 def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBits]:
-    """Return what a replaced table lets a group and others do with each of its files (by the table's name), with each
-    file of its log (by the log's path), and with each of its partitions (by the name and "/")."""
+    """Return what a replaced table lets a group and others do with its files (key: the table's name), files of its log
+    (the log's path), and partitions (the name and "/")."""
     log = f"{name}/{LOG}"
     limits = dict.fromkeys((name, log, f"{name}/"), AccessBits())
     for folder, folders, files in os.walk(replaced / name):
@@ -130,7 +124,6 @@ def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBit
 
 
 def _rights_of(folder: Path) -> FolderRights | None:
-    """Return the rights of a folder; None for a link, a file, or if nothing is there."""
     try:
         status = folder.lstat()
     except OSError:
@@ -142,10 +135,7 @@ def _rights_of(folder: Path) -> FolderRights | None:
 
 
 def acl_of(path: Path, name: str) -> bytes | None:
-    """Return an ACL of a file or folder as the kernel stores it; None: it has none, or it cannot be read.
-
-    `name` is ACCESS_ACL or DEFAULT_ACL. A link is not followed.
-    """
+    """Return an ACL (ACCESS_ACL or DEFAULT_ACL) as the kernel stores it, or None. Follow no link."""
     try:
         return os.getxattr(path, name, follow_symlinks=False)
     except (AttributeError, OSError):
@@ -153,7 +143,7 @@ def acl_of(path: Path, name: str) -> bytes | None:
 
 
 def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRights:
-    """Give an open file or folder these rights. Return which of them it has."""
+    """Give an open file or folder these rights, and return which it has."""
     status = os.fstat(descriptor)
     owner = rights.owner if os.geteuid() == 0 else status.st_uid
     has_group = True
@@ -170,7 +160,7 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRigh
         _set_acl(descriptor, DEFAULT_ACL, default_acl)
     if not has_group:
         mode &= ~stat.S_ISGID & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
-    # A file system without modes, such as vfat, may refuse the call.
+    # vfat may refuse the call.
     with contextlib.suppress(OSError):
         os.fchmod(descriptor, mode)
     os.fsync(descriptor)
@@ -179,7 +169,7 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRigh
 
 
 def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
-    # A file system without ACLs has none to keep, and none that a folder above has handed down.
+    # A file system without ACLs has none to keep or to inherit.
     with contextlib.suppress(AttributeError, OSError):
         if acl is None:
             os.removexattr(descriptor, name)
@@ -188,13 +178,13 @@ def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
 
 
 class Privacy(NamedTuple):
-    """What a ledger's group, and all others, may do at most in a ledger."""
+    """What a ledger's group, and all others, may do at most."""
 
     group: int
     bits: AccessBits
 
     def limit(self, path: Path) -> bool:
-        """Take rights beyond these from a file or folder. Return whether the file system lets this be done."""
+        """Take further rights from a file or folder. Return whether the file system allows it."""
         status, bits = path.stat(), self.bits
         if status.st_gid != self.group:
             # The ledger's group is among the others here.
@@ -212,10 +202,7 @@ class Privacy(NamedTuple):
 
 
 def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
-    """Return what the group of a ledger's folder, and all others, may do with each folder and each file of the ledger.
-
-    The folders of `tables` may lie elsewhere, if there are links to them in `root`.
-    """
+    """Return what a ledger's group, and all others, may do with every folder and file."""
     group = root.stat().st_gid
     bits = _bits_at(root, group)
     for table in tables:
@@ -224,7 +211,6 @@ def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
             for name in (*folders, *files):
                 bits = bits.common(_bits_of(Path(folder, name), group))
     of_group, of_others, of_named = bits
-    # Users whom an ACL names may be among the group or the others of a backup.
     return Privacy(group, AccessBits(of_group & of_named, of_others & of_named))
 
 
@@ -238,8 +224,10 @@ def _bits_at(path: Path, group: int) -> AccessBits:
 
 
 def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
-    """Return what a file or a folder lets a group and all others do, and a folder with `has_content` also in later
-    files. A file that is gone limits nothing. To read a file counts as to enter a folder, too."""
+    """Return what a file, or a folder (with `has_content`, also its later files), lets a group and all others do.
+
+    The right to read a file counts as the right to enter, too.
+    """
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,26 +1,19 @@
-"""Backups: consistent copies of a ledger, and ledgers made from these copies.
+"""Backups: consistent copies of a ledger, and ledgers made from them.
 
-**Which versions belong together.** Nothing is locked: the tables' versions are taken one after the other while others
-commit. `visibility` is taken first. Its rows are about messages that were sent before, and a later version of
-`messages` has these messages. One exception is harmless. Between the two versions, upkeep may drop a segment of
-finished messages. Then the backup has rows of `visibility` without messages, which upkeep of the restored ledger drops.
-If `messages` were taken first, upkeep could drop a finished message and its rows before `visibility` is taken. In the
-restored ledger, this message would come back. A message that is sent between the versions of `visibility` and
-`messages` is in the backup, as never received. `queues` and `tasks` come next: a queue that was deleted meanwhile
-leaves rows that upkeep drops. `receipts` comes last. It is filled before its version is taken, and its rows about later
-versions of `visibility` are removed from the copy.
+**Which versions belong together.** Nothing is locked, so others commit while the tables' versions are taken in turn.
+`visibility` comes first: a later version of `messages` has all messages that its rows are about, apart from finished
+ones, whose rows upkeep of the restored ledger drops. If `messages` came first, upkeep could drop a finished message and
+its rows in between, and the message would come back. `queues` and `tasks` come next: upkeep drops the rows of a queue
+that was deleted meanwhile. `receipts` is filled, and comes last. Its rows about later versions of `visibility` are
+removed from the copy.
 
-**What a backup has.** Its folder FOLDER has one Delta table for each table of the ledger. Each has the data files of
-the version that was taken, and a log that begins with a checkpoint of this version. (The copy of `receipts` has a later
-version if rows were removed.) A backup has no past versions. The manifest is written last. Until then, the file
-UNFINISHED shows that the folder is no complete backup. `Ledger.open` refuses a folder that has either file.
+**What a backup has.** FOLDER has a Delta table for each table of the ledger: the data files of one version, and a log
+that begins with its checkpoint. The manifest is written last. Until then, the file UNFINISHED shows that the backup is
+incomplete. `Ledger.open` refuses a folder that has either file.
 
-**What a restored ledger is.** Its tables have new ids, and their versions continue at the next multiple of a million.
-Therefore processes that have the earlier ledger open notice that it was replaced (see `delta_log.history`). The version
-of a claim stays a number that only grows, also for claims that are newer than the backup. The new versions are beyond
-those of the backup and of the replaced tables.
-
-Who may read a backup, and who may use a restored ledger: see `backup_permissions`.
+**What a restored ledger is.** Its tables have new ids. Their versions continue at the next multiple of a million,
+beyond those of the backup and of the replaced tables. So processes that have the earlier ledger open notice the
+replacement (see `delta_log.history`), and the version of a claim only grows.
 """
 
 from __future__ import annotations
@@ -63,15 +56,14 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Constants of Linux's renameat2: AT_FDCWD (relative paths begin at the working folder), and RENAME_EXCHANGE.
+#: Of Linux's renameat2.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
-#: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a backup has: the versions of its tables, how many files and bytes, and when it was taken (ISO 8601)."""
+    """What a backup has: the versions of its tables, its files and bytes, and when it was taken (ISO 8601)."""
 
     versions: Mapping[str, int]
     files: int
@@ -82,17 +74,18 @@ class BackupReport:
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
     """Copy one consistent version of an open ledger into a folder that is empty or does not exist.
 
-    If the function raises, it removes what it has written to the folder. If its process is killed before the backup is
-    complete, the folder stays, with the file UNFINISHED. Raises InvalidParameterValue if the folder has content or lies
-    in the ledger, or if either is not on a local path. Raises LedgerDamaged if damage of the ledger makes the copy
-    fail, and StorageFailed.
+    A failed call removes what it wrote. A killed process leaves the folder, with the file UNFINISHED.
+
+    Raises:
+        InvalidParameterValue: The folder has content or lies in the ledger, or either is not on a local path.
+        LedgerDamaged: Damage of the ledger makes the copy fail.
+        StorageFailed: The storage failed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
         bound = "Must be a path on this machine: backups are made of ledgers on local paths"
         raise InvalidParameterValue("root", places["queues"].text, bound, "Use the storage's own versions of objects.")
     locations = {name: Path(os.path.realpath(place.text)) for name, place in places.items()}
-    # A table's folder may be a link to another place.
     root, folder = Path(os.path.realpath(Path(places["queues"].text).parent)), _local("dest", dest)
     if any(folder.is_relative_to(place) for place in (root, *locations.values())):
         raise InvalidParameterValue(
@@ -113,7 +106,6 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
 
 @contextlib.contextmanager
 def _naming_damage(engine: Engine) -> Iterator[None]:
-    """Raise LedgerDamaged instead of StorageFailed if a table of the ledger is damaged."""
     try:
         yield
     except StorageFailed as error:
@@ -132,10 +124,8 @@ def _written(
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write and sync a backup of these versions of the tables. `made` are the folders that were made for it."""
     privacy = privacy_of(root, locations.values())
     _sync(folder / UNFINISHED)
-    # Until all is written, only this user may enter.
     (folder / FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
         report(f"backup: {name}, version {table.version()}")
@@ -162,15 +152,14 @@ def _written(
 def restore_backup(
     source: object, root: object, replace: bool, report: Callable[[str], None]
 ) -> tuple[BackupReport, Path | None]:
-    """Make a ledger at `root` from a backup.
+    """Make a ledger at `root` from a backup. It keeps the permissions of a folder that it replaces.
 
-    Returns what the backup has, and the path to which the earlier content of `root` was moved (None: there was none).
-    With `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced. The
-    ledger keeps the permissions of a folder that it replaces.
+    Returns what the backup has, and where the earlier content of `root` was moved (None: there was none). With
+    `replace`, a file or a folder with content at `root` is moved aside. An empty folder is always replaced.
 
     Raises:
-        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, `root` is a
-            mount, or without `replace`, anything but an empty folder is at `root`.
+        InvalidParameterValue: `source` is no complete backup, one path is in the other or not local, `root` is a mount,
+            or without `replace`, anything but an empty folder is at `root`.
         LedgerTooNew: A newer release wrote the backup.
         StorageFailed: The storage failed.
     """
@@ -199,7 +188,7 @@ def restore_backup(
                 for path in _files(backup / FOLDER / name):
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
-            # Processes that have the earlier ledger open make their lock files in this folder.
+            # Processes of the earlier ledger make their lock files here.
             (made / LOCKS).mkdir()
             not_kept = keep_permissions(place, made)
             if not_kept:
@@ -217,7 +206,7 @@ def restore_backup(
                 made.rename(place)
             _sync(place.parent)
         except OSError as error:
-            # A mount of a folder of the same disk does not look like a mount.
+            # A mount from the same disk does not look like one.
             if error.errno == errno.EBUSY:
                 raise _mounted(place) from error
             raise
@@ -237,12 +226,11 @@ def _mounted(place: Path) -> InvalidParameterValue:
 
 
 def _replace(made: Path, place: Path, aside: Path) -> None:
-    """Move what is at `place` to `aside`, and the new ledger `made` to `place`.
+    """Move what is at `place` to `aside`, and `made` to `place`, in one step if the file system can.
 
-    The exchange is one step if the file system can exchange two names. If it cannot, `place` does not exist for a
-    moment. A process that opens a ledger at `place` in this moment may make an empty one.
+    If it cannot, a process that opens `place` in between may make an empty ledger.
     """
-    # First rename `made` to `aside`, so that the earlier ledger is never at `made`, which the caller removes.
+    # The caller removes `made`: never let the earlier ledger be there.
     made.rename(aside)
     if _exchange(aside, place):
         return
@@ -257,7 +245,6 @@ def _replace(made: Path, place: Path, aside: Path) -> None:
 
 
 def _move_back(aside: Path, place: Path, error: BaseException) -> None:
-    """Move the earlier content back to `place`. Raise LedgerError, which names `aside`, if this fails."""
     try:
         aside.rename(place)
     except OSError as failure:
@@ -268,8 +255,7 @@ def _move_back(aside: Path, place: Path, error: BaseException) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two folders, or of a folder and a file, in one step. On failure change nothing, and return
-    False."""
+    """Exchange two names in one step, or change nothing and return False."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = os.fsencode(first), os.fsencode(second)
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
@@ -285,7 +271,6 @@ def _local(field: str, path: object) -> Path:
 
 
 def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
-    """Copy one version of a table: its files, and a log of one checkpoint."""
     (dest / LOG).mkdir(parents=True)
     version = table.version()
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -297,7 +282,6 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
     map_at_once(copy, sizes, AT_ONCE)
-    # Copy the newest checkpoint up to the version, and the later entries up to it. One new checkpoint replaces them.
     numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
     checkpoints = [at for at in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if at <= version]
     for number, path in numbered:
@@ -311,37 +295,25 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
 
 def _give_identity(table: Path, version: int, replaced: int) -> None:
-    """Give a table of a backup a new id, and as its version a multiple of VERSIONS.
-
-    The new version is the next multiple after `version` and after `replaced`, the newest version of the replaced table
-    (-1: none).
-    """
+    """Give a table a new id and, as version, the next multiple of VERSIONS after `version` and `replaced`."""
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
 
 def _newest(table: Path) -> int:
-    """Return the newest version in a table's log, or -1 if the table does not exist."""
     log = table / LOG
     versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
-    """Replace everything in a log by one checkpoint of the version `new`, the entry of that version, and
-    `_last_checkpoint`.
-
-    The log has one checkpoint, of `version`, which may equal `new`. In the new checkpoint the table has the id
-    `table_id` (None: as before). The new checkpoint names no removed files, and has no transactions of fills of
-    receipts.
-    """
+    """Replace a log of one checkpoint by a checkpoint and an entry of the version `new`, with `table_id` if given."""
     folder = table / LOG
     (path,) = (file for file in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{file.name}"))
     rows = pq.read_table(path)
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # Leave out the transactions of fills of receipts. Each names the version that was filled last, and the copy may
-        # have rows only up to an earlier version.
+        # These name the version that was filled last, and the copy may have rows only up to an earlier one.
         fills = [
             transaction is not None and transaction["appId"].startswith(FILLS)
             for transaction in rows["txn"].to_pylist()
@@ -364,8 +336,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
 
 
 def _forget_later_receipts(receipts: Path, version: int) -> None:
-    """Remove from a copy of `receipts` the rows about later versions of `visibility` than `version`, the version in the
-    backup."""
+    """Remove rows about versions of `visibility` after `version`."""
     table = DeltaTable(str(receipts))
     if not table.delete(f"version > {version}")["num_deleted_rows"]:
         return
@@ -385,7 +356,6 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, dest: Path) -> int:
-    """Copy a file, sync the copy, and return its size."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, dest)
     _sync(dest)

@@ -24,7 +24,7 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
         by_statement: bool = False,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: on a local path commits survive a power cut. `by_statement`, `advise`: see DeltaRsTables."""
+        """`sync`: commits survive a power cut on a local path. For the others see DeltaRsTables."""
         super().__init__(
             TABLES,
             locations,

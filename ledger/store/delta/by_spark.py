@@ -29,8 +29,8 @@ class SparkEngine(SparkTables, LedgerTables):
         by_statement: bool = False,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`, `advise`:
-        see SparkTables."""
+        """`sync`: commits survive a power cut on a local path, and direct commits on HDFS. For the others see
+        SparkTables."""
         super().__init__(
             TABLES,
             spark,

@@ -1,7 +1,4 @@
-"""The metadata of the ledger's commits, in Delta's userMetadata.
-
-Other writers may put any text into userMetadata, so the fields are checked before they are used.
-"""
+"""The metadata of the ledger's commits, in Delta's userMetadata, where other writers may put any text."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Any
 
 from ledger.delta_log.history import parse_metadata
 
-#: The types of the fields that the ledger reads. Each commit of the ledger has `operation`. A commit with events also
-#: has `queue`, `at` and `owner`. The other fields may be missing.
+#: Each commit has `operation`. One with events also has `queue`, `at` and `owner`.
 _FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -19,23 +15,21 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def ledger_metadata_in(text: str | None) -> dict[str, Any]:
-    """Return the metadata of a ledger's commit from its userMetadata, or an empty dict for another writer's commit."""
+    """Return the metadata of a ledger's commit, or an empty dict for another writer's commit."""
     metadata = parse_metadata(text)
     return metadata if _is_ours(metadata) else {}
 
 
 def verb_of(metadata: Mapping[str, Any]) -> str:
-    """Return the verb that made a commit, or "" if the metadata names no verb."""
     return str(metadata.get("verb", ""))
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a commit is upkeep's. A commit without a verb, such as an engine's VACUUM, counts as upkeep's."""
+    """Return whether a commit is upkeep's. One without a verb, such as an engine's VACUUM, counts."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 
 def losses_in(metadata: Mapping[str, Any]) -> int:
-    """Return how often a commit had lost to other writers before it landed."""
     return int(metadata.get("losses", 0))
 
 

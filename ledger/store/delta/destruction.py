@@ -1,13 +1,10 @@
 """Removal of a ledger for good: its tables, locks and repair leftovers, nothing else.
 
-On a local path the tables are first moved into one folder, under the locks of all tables, and then this folder is
-removed. Therefore no process commits to a table that is being removed. If a call is stopped before it has removed the
-tables, the next call removes the rest.
+On a local path the tables are first moved into one folder, under all locks, so no process commits to a table that is
+being removed. The next call finishes the work of a call that was stopped.
 
-On an object store the table `queues` is removed first: without it, only a process that may make missing tables opens
-the ledger. The log of a table is removed last, because the log shows that the table is a ledger's.
-
-Verbs of processes that have the ledger open fail, and do not make a table of the ledger again.
+On an object store the table `queues` goes first: without it, only a process that may make missing tables opens the
+ledger. A table's log, which shows whose it is, goes last.
 """
 
 from __future__ import annotations
@@ -36,11 +33,10 @@ from ledger.store.delta.commit.file_locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
 
-#: The beginning of the name of the folder to which a local ledger's tables are moved before they are removed.
+#: Begins the name of the folder to which the tables are moved.
 DOOMED = "_ledger_destroyed-"
-#: The ledger's folders next to its tables: locks, checks of the storage, and what repairs took out.
+#: Locks, checks of the storage, and what repairs took out.
 BESIDE = (LOCKS, PROBES, LOST)
-#: The order of removal.
 ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 
 
@@ -48,9 +44,9 @@ ORDER = ("queues", *(name for name in TABLES if name != "queues"))
 class Destroyed:
     """What was removed, or would be: the number of `files` and their `bytes`.
 
-    `stays`: names of other files and folders in the ledger's folder (the first hundred). If a local ledger's folder has
-    no others, the folder is removed, too, and the links that led from the root to it.
-    `links`: those of these links that this user may not remove, and that lead nowhere now.
+    `stays`: other names in the ledger's folder (the first hundred). If there are none, the folder is removed, too, and
+    the links that led from the root to it. `links`: those of these links that this user may not remove, and that lead
+    nowhere now.
     """
 
     root: str
@@ -65,8 +61,8 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 
     Raises:
         LedgerDoesNotExist: There is no ledger, or a local folder is a backup.
-        LedgerError: Others hold a table's lock, a table's folder is a link, or nothing shows that a table is a
-            ledger's. In these cases nothing is removed.
+        LedgerError: Nothing is removed: others hold a table's lock, a table's folder is a link, or nothing shows that a
+            table is a ledger's.
         InvalidParameterValue: Only Spark reaches the files of this storage.
         StorageFailed: The storage failed.
     """
@@ -81,10 +77,7 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
 
 
 def _destroy_root(root: Path, *, dry_run: bool) -> Destroyed:
-    """Remove the ledger in a folder, or in the folder that a link leads to, and then each link that leads nowhere.
-
-    A link that this user may not remove stays, and the report names it.
-    """
+    """Remove the ledger where links lead, and then the links that this user may remove."""
     links: list[Path] = []
     place = root
     while place.is_symlink() and place not in links:
@@ -137,7 +130,6 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 
 
 def _is_doomed(path: Path) -> bool:
-    """Return whether a stopped call left this folder: it has the name, and nothing but tables of a ledger in it."""
     is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
     return is_named and path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*ORDER}
 
@@ -162,16 +154,13 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
 
 
 def _require_any(root: str, existing: Sequence[str]) -> None:
-    """Raise LedgerDoesNotExist if none of a ledger's tables exists."""
     if not existing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError if a table's folder is a link, or if nothing shows that the table is a ledger's.
-
-    A user's own table may have the name. One readable entry or checkpoint with the ledger's description is enough.
-    """
+    """Raise LedgerError for a link, or if nothing shows that the table is a ledger's: a user's own may have the
+    name."""
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)

@@ -1,12 +1,9 @@
 """The seam between the store and the two engines that commit to its tables.
 
-The verbs call the protocols of this module, whichever engine runs.
-
-**Ends of segments.** An open segment has one writer, which numbers the segment's messages by ordinals. But a writer may
-exist twice without knowing it: in a forked process and its parent, or in a machine whose snapshot was resumed twice.
-The two writers would give out the same ordinals. Therefore an append to an open segment names the last ordinal that its
-writer knows. It commits only if the log has the same last ordinal. The first of the two writers to commit continues the
-segment, and the other writer begins a new segment.
+**Ends of segments.** Two processes may take themselves for the one writer of an open segment: a fork and its parent, or
+a machine that was resumed twice from a snapshot. They give out the same ordinals. Therefore an append names the last
+ordinal that its writer knows, and commits only if the log agrees. The first writer to commit continues the segment, and
+the other begins a new one.
 """
 
 from __future__ import annotations
@@ -36,13 +33,11 @@ from ledger.store.delta.model.where import Where
 
 
 class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or its end is not known. The writer must begin another
-    segment."""
+    """A segment's end is unknown, or not where its writer left it. The writer must begin another segment."""
 
 
 class SegmentEnd(NamedTuple):
-    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it (None: the segment is
-    new)."""
+    """A segment of `messages`, and the last ordinal that its writer knows in it (None: the segment is new)."""
 
     queue: str
     lane: int
@@ -51,26 +46,25 @@ class SegmentEnd(NamedTuple):
 
 
 class Tables(Protocol):
-    """The ledger's own tables, by name: their rows as of a version, and commits to them."""
+    """The ledger's own tables, by name."""
 
     def place(self, table: str) -> str:
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return a table's damage, or None if none is found. This reads the table: callers ask only after a failure."""
+        """Return a table's damage, or None. This reads the table: ask only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """Return the newest versions by table. This is cheaper than `version`, because it seldom loads the log."""
+        """Return the newest versions by table, mostly without loading the log, unlike `version`."""
 
     def generation(self) -> int:
-        """Return how often these tables were found to be replaced, by new tables or by a backup, since they were
+        """Return, without reading the storage, how often other tables were found in the place of these since they were
         opened.
 
-        State that a process keeps about the tables is valid for the generation in which it was read. The call does not
-        read the storage.
+        What a process knows of the tables is valid only in the generation in which it was read.
         """
 
     def load(self, table: str, where: Where) -> Snapshot:
@@ -109,45 +103,36 @@ class Tables(Protocol):
 
         Args:
             transactions: Pairs of application id and version. Each must be the application's first, or directly follow
-                its last version. Otherwise the method raises Conflict.
-            ends: The ends that the writer expects of the segments of `messages` to which it appends. If a segment has
-                another end, the method raises SegmentTaken.
-            generation: The generation in which the rows were decided. If this generation is over, the method raises
-                LogReplaced.
-            beside: Further transactions that the commit carries. They are not checked.
+                its last version. Otherwise raises Conflict.
+            ends: The expected ends of segments. Otherwise raises SegmentTaken.
+            generation: The generation of the decision. If it is over, raises LogReplaced.
+            beside: Further transactions, which are not checked.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
         """
 
     def extends_segments(self) -> bool:
-        """Return, without reading the storage, whether `append` can extend a segment. If not, `append` raises
-        SegmentTaken for every segment that is not new."""
+        """Return, without reading the storage, whether `append` can extend a segment. If not, it raises
+        SegmentTaken."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit transactions (application id, version) without rows, and return the version of the table.
-
-        Raises Conflict if the first transaction may not be committed next, see `append`. The other transactions are not
-        checked.
-        """
+        """Commit transactions without rows, and return the version. Only the first is checked: raises Conflict, see
+        `append`."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. The call is cheapest if the predicate names whole partitions by
-        literals.
+        """Remove the rows that a SQL predicate names. Literals for whole partitions are cheapest.
 
-        `generation` is the generation in which the removal was decided. If this generation is over, the method raises
-        LogReplaced.
+        Raises LogReplaced if `generation`, that of the decision, is over.
         """
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Join the many small files of some partitions of `messages` into few large ones. Only rows that share an
-        ordinal change (see `delta_log.spec.Ordinals`).
+        """Join small files of some partitions of `messages`, and return whether any were joined.
 
-        Return whether anything was joined. With `growing`, the partitions still get files, and a later call joins them
-        again. Then smaller files stay as they are, too.
+        Only rows that share an ordinal change (see `delta_log.spec.Ordinals`). With `growing`, the partitions still get
+        files, so smaller files stay for a later call.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, or None if there is none. Files whose largest value the log lacks are
-        read."""
+        """Return the largest value of a column, or None. Reads the files for which the log lacks it."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since` that the log still has, oldest first."""
@@ -156,22 +141,20 @@ class Tables(Protocol):
         """Return the version that was last committed under an application id, or None."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table, and all versions before it, survive a power cut.
+        """Make a version of a table, and all before it, survive a power cut. A repeated call costs next to nothing.
 
-        Without a table, do this for all versions that this process has seen of its tables. A repeated call costs next
-        to nothing.
+        Without a table, do this for all versions that this process has seen.
         """
 
 
 class Publishing(Tables, Protocol):
-    """An engine that can commit files that other writers have written below one of the ledger's tables."""
+    """An engine that can commit files that others have written below a table."""
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Make a Delta table for the files of one send, in a folder below `table`, and return the new table's
-        location."""
+        """Make a Delta table for the files of one send below `table`, and return its location."""
 
     def stage_folder(self, table: str, folder: str) -> None:
-        """Make a folder below a table for files that tasks write. Nobody reads this folder as a table."""
+        """Make a folder below a table for files that tasks write."""
 
     def publish(
         self,
@@ -182,8 +165,7 @@ class Publishing(Tables, Protocol):
     ) -> int:
         """Commit files that are below a table already, and return the version.
 
-        Raises Conflict if any of the transactions may not be committed next, see `append`. A transaction that is None
-        does not count.
+        Raises Conflict as `append` does. A transaction None does not count.
         """
 
 
@@ -199,14 +181,14 @@ class MessageFiles(Protocol):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
 
-        With `at_least`, a version that the caller has just read, no newer version is looked for.
+        No version newer than `at_least`, which the caller has just read, is looked for.
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
-        """Return the files that may have messages sent to a queue after an instant: their sizes in bytes, by their
-        paths below the table's folder.
+        """Return the files that may have messages sent to a queue after an instant, as sizes in bytes by path below the
+        table.
 
-        Returns None if the log does not show them to the client.
+        Return None if the log does not show them.
         """
 
     def messages(
@@ -220,9 +202,11 @@ class MessageFiles(Protocol):
     ) -> pa.Table:
         """Return columns of the messages of some partitions.
 
-        The bounds are optional. The messages have ordinals from `first_seq` to `last_seq` (give both or none). The
-        messages were sent after the instant `sent_after`. In a FIFO queue, their sequence numbers are above
-        `numbered_after`.
+        Args:
+            first_seq: The first ordinal. Give it together with `last_seq`.
+            last_seq: The last ordinal.
+            sent_after: An instant before all `sent_at`.
+            numbered_after: A number below all sequence numbers.
         """
 
 
@@ -234,33 +218,25 @@ class Engine(Tables, MessageFiles, Protocol):
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why rows of a table are committed only by a statement of the engine: the reason (see
-        `delta_log.paths`), and its description.
+        """Return why rows of a table are committed only by statements, as a reason of `delta_log.paths` and a text.
 
-        Return None if rows are committed directly. The newest version of the table decides.
+        Return None if they are committed directly. The newest version of the table decides.
         """
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine no longer reads or writes a table, and what to do. Return None if it does both.
+        """Return the reason and the advice of TableAltered, or None if the engine reads and writes the table.
 
-        The error TableAltered has both texts.
-
-        Args:
-            table: The table's name.
-            appends: The caller only reads and appends rows, so an append-only table is not refused.
+        With `appends`, the caller only reads and appends, so an append-only table is not refused.
         """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
-        """Return the SQL statement that `merge` runs. `where` names the partitions of the edits, and the view `source`
-        has the edits.
+        """Return the SQL of `merge`, or of `append` if `where` is None, when rows cannot be committed directly.
 
-        If `where` is None, return the statement that `append` runs. The two methods run these statements only if rows
-        cannot be committed directly.
+        The view `source` has the edits, and `where` names their partitions.
         """
 
     def publishing(self) -> Publishing | None:
-        """Return the part of the engine that publishes files, or None if Spark itself commits the files that it has
-        written."""
+        """Return the part that publishes files, or None if Spark itself commits what it wrote."""
 
     def create(self, table: str) -> None:
         """Make the table if it does not exist yet."""
@@ -271,8 +247,8 @@ class Engine(Tables, MessageFiles, Protocol):
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         """Set properties of the table in one commit, and return the version.
 
-        If the properties have a format, the table also gets this release's description and the columns that it lacks.
-        Raises Conflict if the table has these properties already, or if another writer commits at the same time.
+        If a format is among them, the table also gets this release's description and missing columns. Raises Conflict
+        if the table has these properties already, or if another writer commits meanwhile.
         """
 
     def exists(self, table: str) -> bool:
@@ -283,14 +259,10 @@ class Engine(Tables, MessageFiles, Protocol):
 
 
 class LedgerTables(DeltaTables):
-    """The methods of an engine about the ledger's tables, built on DeltaTables."""
-
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
-        """See MessageFiles."""
         return self.file_facts("messages", at_least)
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
-        """See MessageFiles."""
         return self.files_above("messages", queue, "sent_at", instant)
 
     def messages(
@@ -302,7 +274,6 @@ class LedgerTables(DeltaTables):
         sent_after: int | None = None,
         numbered_after: int | None = None,
     ) -> pa.Table:
-        """See MessageFiles."""
         between = {} if first_seq is None or last_seq is None else {"seq": (first_seq, last_seq)}
         bounds = {"sent_at": sent_after, "sequence_number": numbered_after}
         above = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -319,8 +290,6 @@ class LedgerTables(DeltaTables):
         beside: Sequence[tuple[str, int]] = (),
         seen: Seen | None = None,
     ) -> int:
-        """See Tables."""
-
         def require_valid(files: Files) -> None:
             require_generation(table, generation, files.generation)
             require_ends(files, ends)
@@ -337,21 +306,19 @@ class LedgerTables(DeltaTables):
             return self.add_rows(table, rows, metadata, transactions, None, beside)
 
     def extends_segments(self) -> bool:
-        """See Tables."""
         return self.is_direct("messages")
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """See Tables."""
         return self.join_files("messages", where, growing=growing)
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """See `delta_log.rewrite.require_expected`. `table` is the name of one of the ledger's tables."""
+    """See `delta_log.rewrite.require_expected`."""
     log_edits.require_expected(snapshot, TABLES[table], edits)
 
 
 def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if, by the newest files of `messages`, a segment does not end where its writer left it."""
+    """Raise SegmentTaken if a segment does not end where its writer left it."""
     for end in ends:
         segment_files = files.of((end.queue, str(end.lane), end.segment))
         last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
@@ -361,7 +328,7 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
 
 
 def require_new(ends: Sequence[SegmentEnd]) -> None:
-    """Raise SegmentTaken if an append extends a segment: a statement cannot check where a segment ends."""
+    """Raise SegmentTaken if an append extends a segment, whose end a statement cannot check."""
     for end in ends:
         if end.last is not None:
             raise SegmentTaken(f"a statement must append here, and cannot check where the segment {end.segment} ends")

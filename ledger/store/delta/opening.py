@@ -59,15 +59,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
 
 Answer = TypeVar("Answer")
-#: The errors of the system for a write that the user may not make, or that the file system takes from nobody.
+#: Errors of a write that this user, or nobody, may make.
 REFUSED_WRITES = (errno.EACCES, errno.EPERM, errno.EROFS)
 log = logging.getLogger("ledger.opening")
 
 
 @dataclass(frozen=True)
 class OpenLedger:
-    """An open ledger: its store, and with a session the part that moves DataFrames (`frames`)."""
-
     store: DeltaStore
     engine: Engine
     locations: Mapping[str, str]
@@ -94,11 +92,8 @@ def open_tables(
     read_only: bool = False,
     passing: Passing | None = None,
 ) -> OpenLedger:
-    """Open the tables under `root`. With `create`, make those that do not exist.
-
-    With `read_only` nothing is written, so no lock is taken, and no file is written to read the storage's clock. For
-    the clocks see StorageClock and SteadyClock.
-    """
+    """Open the tables under `root`. With `create`, make missing ones. With `read_only`, write nothing: no lock, no
+    probe."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
@@ -131,7 +126,7 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _describe_contents(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # A local path's clock may be this machine's, and then cannot confirm it.
+    # This may be the machine's own clock, which confirms nothing.
     confirming_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -161,7 +156,7 @@ def open_tables(
         mend(whole, folder.parent)
     try:
         if at_once:
-            # On an object store, a comparison of the clocks takes three requests, one after the other.
+            # The comparison takes three requests in a row.
             _run_at_once(check_clock, partial(check, existing))
         else:
             check(existing)
@@ -174,15 +169,15 @@ def open_tables(
         require_conditional_puts(files)
         trust.trust()
     for name in missing:
-        # Only missing tables are locked. A process that is suspended in a verb therefore does not block the opening.
+        # Lock only missing tables: a process that is suspended in a verb must not block the opening.
         with locks[name].exclusive():
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # Sync all tables: if a power cut damaged one of them, the ledger might not open.
+        # If a power cut damaged one of them, the ledger might not open.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
-    # Spark's commits to a local path are only safe while no other process commits to the same table.
+    # Spark's commits to a local path are unsafe while another process commits to the table.
     alone = chosen.name == "spark" and place.is_local
 
     def before_turn() -> None:
@@ -209,7 +204,6 @@ def open_tables(
 
 
 def default_owner() -> str:
-    """Return the default name of the owner in commits: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -222,19 +216,16 @@ def _renew_owner(transactions: Transactions) -> None:
 
 
 def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
-    """Return a call's answer for each table. With `at_once`, make the calls at the same time: on an object store each
-    takes several requests."""
+    """Return a call's answer for each table. On an object store, make the slow calls `at_once`."""
     names = list(tables)
     return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
 
 
 def _run_at_once(*calls: Callable[[], None]) -> None:
-    """Make several calls at the same time. Raise the error of the first call that has one."""
     map_at_once(lambda call: call(), calls, len(calls))
 
 
 def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:
-    """Raise LedgerTooNew for a table that is too new, and UnsafeStorage if the ledger records another engine."""
     layouts = dict(zip(tables, _of_each(engine.layout, tables, at_once)))
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
@@ -243,7 +234,6 @@ def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> N
 
 
 def _create(engine: Engine, table: str) -> None:
-    """Make a table. If another process makes it at the same time, use the other's table."""
     try:
         engine.create(table)
     except StorageFailed:
@@ -252,8 +242,7 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _describe_contents(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe the content of a root that lacks tables of a ledger. Without `folder` and `files`, as when Spark commits
-    to other storage, the root counts as empty."""
+    """Describe a root that lacks tables. Where only Spark lists it, it counts as empty."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -273,10 +262,9 @@ def _options(user_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _files(place: Location, user_options: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
-    """Return the files below the root on an object store, or None elsewhere. `options` has `user_options` and the
-    defaults.
+    """Return the files below the root on an object store, or None elsewhere.
 
-    Raises StorageFailed within seconds if the store cannot be reached (see `rules.storage.FIRST_REQUEST`).
+    Raises StorageFailed within seconds if the store cannot be reached (`rules.storage.FIRST_REQUEST`).
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -294,7 +282,6 @@ def _files(place: Location, user_options: Mapping[str, str], options: Mapping[st
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
-    """Raise InvalidParameterValue if the ledger does not know the scheme, and the engine (Spark) fails on a read."""
     if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:
@@ -319,7 +306,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
-    # A local root stays a path: the engines disagree on the meaning of %20 in a URI.
+    # The engines disagree on %20 in a URI, so a local root stays a path.
     place = here("root", root)
     return {name: place.below(name).text for name in TABLES}
 
@@ -360,7 +347,6 @@ def _engine(
 
 
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
-    """Return a function from a bucket of S3 to a session's options for it, or None without a session with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark_sessions import storage_options_of
@@ -369,7 +355,7 @@ def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mappin
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables as delta-rs reaches them. A ledger on S3 uses its own options for all buckets."""
+    """Return the output tables of delta-rs: on S3 with the ledger's options for all buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)
@@ -378,7 +364,6 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
 def _by_spark(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
 ) -> SparkOutputTables | None:
-    """Return the output tables as a user's session reaches them, or None without a session with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.output_tables.tables_of_spark import SparkOutputTables

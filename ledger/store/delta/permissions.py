@@ -33,12 +33,11 @@ from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
 
-#: The errors of the system for a file system that has no ACLs.
+#: Errors where there are no ACLs.
 _NO_ACLS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: The errors for a link, which must not be followed, for a file that no longer exists, and for a socket.
+#: Errors for a link, for a file that no longer exists, and for a socket.
 _NO_FILE = (errno.ELOOP, errno.ENOENT, errno.ENXIO)
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The advice for a user who can read a ledger and not write it.
 LOOK_ONLY = "A user who may only read opens the ledger by Ledger.open(root, read_only=True)."
 
 
@@ -47,9 +46,9 @@ class SharedLedger:
     """The result of `Ledger.share`: the root, the group, whether everyone may read, and how many folders and files are
     shared.
 
-    `is_inherited`: files that are made later are shared as well, whatever the umask of the process that makes them. The
-    value is False if the file system has no ACLs, or the system is not Linux. `to_open`: the commands that let the
-    group, or everyone, enter folders above the root. Until they are run, these users cannot use the ledger.
+    `is_inherited`: later files are shared as well, whatever the umask of their process. False if the file system has no
+    ACLs, or the system is not Linux. `to_open`: the commands that let the group, or everyone, enter folders above the
+    root. Until they are run, these users cannot use the ledger.
     """
 
     root: str
@@ -77,7 +76,7 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             if entry.group != number:
                 os.fchown(descriptor, -1, number)
-            # A change of the group may clear the set-group-ID bit, so change the mode after it.
+            # A change of the group may clear the set-group-ID bit.
             mode = shared_mode(entry.mode, everyone=everyone, is_lock=entry.is_lock)
             if mode != stat.S_IMODE(entry.mode) or entry.group != number:
                 os.fchmod(descriptor, mode)
@@ -91,21 +90,20 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 
 def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
-    """Return the error for an entry that this user may not share, with the one way that shares all entries."""
+    """Return the error for an entry that this user may not share, with the way that shares all."""
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
         cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
         advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and call it again. Or call it as root."
     else:
         cause = f"{_describe(entry)}: {me} may not share it"
-        # What is in a folder that this user may not open may be another user's.
+        # Another user may own what is in a closed folder.
         is_hidden = _closed(Path(entry.path)) is not None
         advice = f"Call it again {'as root' if is_hidden else _sharer(owners, group)}."
     return StorageFailed(entry.path, cause).advised(f"{advice} Files that are shared already stay shared.")
 
 
 def _sharer(owners: Iterable[int], group: str) -> str:
-    """Return who may share a ledger whose files and folders have these owners."""
     users = sorted({*owners} - {0})
     if len({*owners}) == 1 and users:
         return f"as root, or as {name_of_user(users[0])} if a member of the group {group}"
@@ -118,24 +116,21 @@ def _sharer(owners: Iterable[int], group: str) -> str:
 class Permissions:
     """What keeps a shared ledger's group, or this user, from using the ledger.
 
-    Each of `faults` names a file or folder, its owner, and what is wrong. In a ledger that is not shared, faults are
-    locks, and folders of tables, logs and locks, that this user may not use. `command` mends the faults (empty: there
-    are none).
+    Each of `faults` names a file or folder, its owner, and what is wrong. Of a ledger that is not shared, only folders
+    and locks are checked. `command` mends the faults (empty: there are none).
     """
 
     faults: tuple[str, ...]
     is_shared: bool
     command: str
-    #: The paths that `faults` names.
     paths: frozenset[str]
-    #: Folders above a shared ledger that are closed to its group, or to everyone if everyone may read the ledger.
+    #: Folders above a shared ledger that are closed to its group, or to others if everyone may read it.
     closed_above: tuple[str, ...] = ()
-    #: The commands that open the folders of `closed_above`.
     opening: str = ""
 
 
 def look_over(root: str) -> Permissions | None:
-    """Return a ledger's Permissions, or None if `root` is not a local path, is a link, or does not exist."""
+    """Return a ledger's Permissions, or None if `root` is not local, is a link, or does not exist."""
     place = here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
@@ -152,7 +147,7 @@ def look_over(root: str) -> Permissions | None:
     paths = frozenset(entry.path for entry, _ in wrong)
     opening = " and ".join(f"`{command}`" for _, command in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
-    # The owners of all files are looked up for the command.
+    # Reads the owners of all files.
     command = _command(folder, about) if faults else ""
     return Permissions(faults, is_shared(about), command, paths, described, opening)
 
@@ -176,7 +171,6 @@ def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple
 
 
 def _command(folder: Path, about: LocalEntry, *, everyone: bool = False) -> str:
-    """Return the command that shares a ledger, and who may run it. A ledger that everyone may read stays so."""
     everyone = everyone or (is_shared(about) and _is_for_everyone(about))
     command = f"ledger share {shlex.quote(str(folder))} --group {_users_of(about)}{' --everyone' if everyone else ''}"
     return f"`{command}`, {_sharer({entry.owner for entry in _entries(folder)}, _users_of(about))}"
@@ -187,13 +181,12 @@ def _users_of(about: LocalEntry) -> str:
 
 
 def _is_for_everyone(root: LocalEntry) -> bool:
-    """Return whether all others may read the later files of a shared ledger."""
     acl = acl_of(Path(root.path), DEFAULT_ACL)
     return bool(root.mode & stat.S_IROTH) if acl is None else acl == default_acl(everyone=True)
 
 
 def require_reachable(root: Path) -> None:
-    """Raise StorageFailed if this user may not enter a local ledger's folder, or a folder above it."""
+    """Raise StorageFailed if this user may not enter a local ledger's folder, or one above it."""
     require_open_above(root)
     about = _entry(root)
     if about is not None and about.is_folder and not os.access(root, os.X_OK):
@@ -202,7 +195,7 @@ def require_reachable(root: Path) -> None:
 
 
 def advise_denied(failed: StorageFailed) -> str:
-    """Return the command that lets this user read a table, if a failure means that the user may not; else ""."""
+    """Return the command that lets this user read a table, or "" for another failure."""
     place = recorded(failed.place)
     if not place.is_local or os.strerror(errno.EACCES) not in failed.cause:
         return ""
@@ -217,8 +210,7 @@ def _reading_advice(root: Path, about: LocalEntry) -> str:
 
 
 def require_writable(root: Path) -> None:
-    """Raise StorageFailed if this user may not read and write the folder of a table, its log, or the locks of a local
-    ledger."""
+    """Raise StorageFailed if this user may not read and write a local ledger's folders and locks."""
     for entry in _refused(root):
         about = _entry(root)
         cause = f"{_describe(entry)}: {name_of_user(os.getuid())} may not write there"
@@ -227,8 +219,7 @@ def require_writable(root: Path) -> None:
 
 
 def _refused(root: Path) -> Iterator[LocalEntry]:
-    """Yield the tables' folders, their logs' folders, the locks' folder and the locks that this user may not read and
-    write."""
+    """Yield the folders and locks that this user may not read and write."""
     places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
     locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
     for place in (*places, *locks):
@@ -239,8 +230,7 @@ def _refused(root: Path) -> Iterator[LocalEntry]:
 
 
 def _entries(root: Path) -> Iterator[LocalEntry]:
-    """Yield the ledger's folder, and its own files and folders in it, without links and what is in folders that this
-    user may not open."""
+    """Yield the ledger's folder, and its own files and folders, except links and what closed folders have."""
     about = _entry(root)
     if about is not None:
         yield about
@@ -256,11 +246,9 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 
 
 def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
-    """Yield the ledger's folder, and its own files and folders in it, each with its open descriptor.
+    """Yield the same as `_entries`, each with its descriptor, or None if this user may not open it.
 
-    A file or folder that this user may not open comes with None. Links, sockets, and files that were removed meanwhile
-    are left out. The caller changes entries by their descriptors. By a path, root could give away the target of a link
-    that a user put in place of a file.
+    By a path, root could give away the target of a link that replaced a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -273,7 +261,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
                 continue
             for folder, folders, files, held in os.fwalk(name, dir_fd=top):
                 yield _of(str(root / folder), os.fstat(held)), held
-                # The walk skips folders that it may not open, without an error.
+                # The walk passes by closed folders without an error.
                 yield from ((closed, None) for inner in folders if (closed := _closed(root / folder / inner)))
                 for file in files:
                     yield from _opened_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
@@ -282,7 +270,7 @@ def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
 
 
 def _closed(path: Path) -> LocalEntry | None:
-    """Return a folder that this user may not open, or None for every other path."""
+    """Return a folder that this user may not open, or None."""
     about = _entry(path)
     is_open = about is None or not about.is_folder or os.access(path, os.R_OK | os.X_OK)
     return None if is_open else about
@@ -299,7 +287,6 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        # A link, a socket, or a file that was removed meanwhile.
         return
     try:
         yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
@@ -308,7 +295,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return a file or folder. Return None for a link, if nothing exists at the path, or if this user may not look."""
+    """Return None for a link, for nothing, or if this user may not look."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -322,16 +309,15 @@ def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEnt
 
 
 def _set_default_acl(folder: int, *, everyone: bool) -> bool:
-    """Share later files in an open folder by a default ACL. Return False if the system has no ACLs."""
+    """Share later files by a default ACL. Return False if the system has no ACLs."""
     wanted = default_acl(everyone=everyone)
     try:
-        # Only the owner may set an ACL, also one that is there already.
+        # Only the owner may set an ACL, even to the same value.
         with contextlib.suppress(OSError):
             if os.getxattr(folder, DEFAULT_ACL) == wanted:
                 return True
         os.setxattr(folder, DEFAULT_ACL, wanted)
     except AttributeError:
-        # Not on Linux.
         return False
     except OSError as error:
         if error.errno not in _NO_ACLS:
@@ -364,5 +350,4 @@ def _group_number(group: str) -> int:
 
 
 def _describe(entry: LocalEntry) -> str:
-    """Describe a file or folder and its owner."""
     return f"{entry.path} ({name_of_user(entry.owner)}:{name_of_group(entry.group)}, {stat.filemode(entry.mode)})"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
     """Return the locations of a ledger's tables in a catalog schema. With `create`, make the schema and missing tables.
 
-    Without `create`, raises LedgerDoesNotExist if the schema or a table does not exist.
+    Without it, raises LedgerDoesNotExist if the schema or a table does not exist.
     """
     if not create:
         _require_schema(spark, schema)

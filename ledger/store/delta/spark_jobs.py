@@ -11,17 +11,15 @@ from ledger.delta_log.spark_sessions import has_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The thread-local property of Spark that describes a thread's jobs in the UI.
 DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
-    """Mark the Spark jobs of the context by tags, and by a description after the user's own description.
+    """Mark the Spark jobs of the context by tags, and by a description after the user's own.
 
-    The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. The session and the
-    Spark context get the tags, because a job within another job loses the session's tags. On Spark Connect only the
-    session gets tags, and jobs get no description.
+    The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. A job within another
+    job loses the session's tags, so the Spark context gets them, too, except on Spark Connect.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     all_tags = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
@@ -49,5 +47,5 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
 
 
 def jobs_of_commit(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Return the context that marks the Spark jobs of a commit by its metadata. No verb means upkeep."""
+    """Mark the Spark jobs of a commit. No verb means upkeep."""
     return named_jobs(spark, metadata.get("verb", "upkeep"), metadata.get("queue"))

@@ -1,13 +1,11 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* Each reading of the wall clock is compared with an earlier reading and the
-machine's uptime since. A reading that agrees replaces the earlier one after RENEWED seconds. So small corrections by
-NTP do not add up to a step, if the clock is read often. A process that has just started has no earlier reading, and
-believes its clock.
+*A step that nothing explains is refused.* Each reading is compared with an earlier one and the uptime since. A reading
+that agrees replaces the earlier one after RENEWED seconds, so NTP's small corrections do not add up to a step. A new
+process believes its clock.
 
-*All drivers of a ledger share the storage's clock.* Lanes remember the time of their last commit. So a driver whose
-clock is too far behind fails at its next verb on a lane with a later commit. A driver whose clock is ahead sees every
-deadline pass too early, and no driver notices this at once. A comparison with the storage's clock shows both errors.
+*All drivers of a ledger share the storage's clock.* A driver whose clock is behind fails at its next verb on a lane
+with a later commit. A driver whose clock is ahead sees every deadline pass too early, and nothing else shows this.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: After this many seconds, a newer reading that agrees replaces the reading with which others are compared.
+#: The seconds after which a reading is replaced.
 RENEWED = 10.0
-#: Two readings in a row take less than this many seconds, unless the process is suspended between them.
+#: In seconds: two readings in a row take less, unless the process is suspended.
 AT_ONCE = 0.1
 
 
@@ -51,12 +49,12 @@ class ClockLook(NamedTuple):
 
 
 class SteadyClock:
-    """A Clock that refuses steps that nothing explains (see above). Threads may share it.
+    """A Clock that refuses steps that nothing explains. Threads may share it.
 
     Args:
-        clock: the wall clock.
-        passing: the uptime, or another number of seconds that only grows.
-        maximum_skew: a change of at most this many seconds is no step.
+        clock: The wall clock.
+        passing: The uptime, or another number of seconds that only grows.
+        maximum_skew: The most seconds that are no step.
     """
 
     def __init__(self, clock: Clock, passing: Passing, maximum_skew: float) -> None:
@@ -64,18 +62,15 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Returns whether something else confirms a step: the clock shows `now` and should show `expected`.
+        #: Returns whether something else confirms a step from `expected` to `now`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
-        """Return the instant. Raise ClocksDisagree for a step that nothing explains."""
+        """Return the instant. Raises ClocksDisagree."""
         return self.look().at
 
     def look(self) -> ClockLook:
-        """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
-
-        The steady time ends with this reading.
-        """
+        """Return a ClockLook. Raises ClocksDisagree."""
         last, passed = self._last, self.passing()
         now = self._clock()
         earliest = self._expected(last, passed)
@@ -83,7 +78,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have been suspended between the readings of the elapsed time and of the clock.
+        # The process may have been suspended in between.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -100,18 +95,17 @@ class SteadyClock:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
-#: The two clocks are compared at most once in this many seconds, unless the last comparison failed.
+#: The seconds between two successful comparisons.
 INTERVAL = 600.0
-#: A smaller difference than this, in seconds, proves nothing: some file systems and object stores keep times in whole
-#: seconds.
+#: In seconds: a smaller difference proves nothing, as some storage keeps whole seconds.
 RESOLUTION = 1.0
 
 
 class StorageClock:
-    """Compares `clock` with the clock of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
+    """Compares `clock` with that of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    The bound is half of the setting maximum_clock_skew, or RESOLUTION if that is more. So the clocks of any two drivers
-    differ by at most twice the bound when they are compared.
+    The bound is half of the setting maximum_clock_skew, so two drivers' clocks differ by the setting at most. It is at
+    least RESOLUTION.
     """
 
     def __init__(
@@ -122,15 +116,12 @@ class StorageClock:
         self._due: float | None = None
 
     def check(self) -> None:
-        """Raise ClocksDisagree if the two clocks are too far apart.
-
-        The clocks are compared only when a comparison is due. After a failure a comparison is due at once.
-        """
+        """Raise ClocksDisagree if the two clocks are too far apart. After a failure, the next call compares again."""
         if self._storage is None or (self._due is not None and self._passing() < self._due):
             return
         before = self._clock()
         stored = self._storage()
-        # The storage read its clock between these two readings, however long its answer took.
+        # The storage read its clock in between.
         nearest = min(max(stored, before), self._clock())
         self._due = None
         half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
@@ -139,7 +130,7 @@ class StorageClock:
 
 
 def probe_of(files: ObjectStore) -> Clock:
-    """Return the clock of an object store: the time that it reports for a small file, which is written and removed."""
+    """Return an object store's clock: the time of a small file, written and removed."""
 
     def read() -> int:
         path = f"{PROBES}/clock-{secrets.token_hex(8)}"
@@ -154,11 +145,10 @@ def probe_of(files: ObjectStore) -> Clock:
 
 
 def probe(folder: Path) -> Clock:
-    """Return the clock of a local path's storage: the modification time of a small file, which is written and removed.
+    """Return a local path's clock: the modification time of a small file, written and removed.
 
-    A disk of this machine has the machine's own clock. A shared file system (NFS) has the server's clock.
-    Other storage, to which only Spark commits, has no probe. For such storage, pass a `storage_clock` of your own to
-    Ledger.open, or set the drivers' clocks by a time server.
+    On a shared file system (NFS) it is the server's. Storage to which only Spark commits has no probe: pass a
+    `storage_clock` to Ledger.open, or set the drivers' clocks by a time server.
     """
 
     def read() -> int:

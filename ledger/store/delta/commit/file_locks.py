@@ -1,18 +1,15 @@
 """File locks between the writers of one machine, for tables on local paths.
 
-Spark's commits to a local path are not safe between processes. Writers that detect conflicts share a table (`shared`).
-A writer that cannot detect conflicts, such as Spark, has the table alone (`exclusive`). A writer that lost too often
-prefers to have it alone (`prefer_exclusive`).
+Writers that detect conflicts share a table (`shared`). A writer that cannot, such as Spark, has it alone (`exclusive`).
+A writer that lost too often prefers to have it alone (`prefer_exclusive`). Only the lock `turn` excludes writers.
 
-A writer that wants the table alone holds the gate. Newcomers queue at the gate, so that they do not starve this writer.
-A suspended process may hold the gate, or share the table, for ever. Therefore waits at the gate, and waits of the
-gate's holder for sharers, are bounded. A writer that waited in vain at the gate passes it. If the writer then shares
-the table at once, waits at the gate are brief for the next IN_VAIN seconds. For IN_VAIN seconds after a holder of the
-gate waited in vain for sharers, no holder waits for them. A writer in `prefer_exclusive` holds the gate through its
-whole commit, and touches the gate's file again and again. Only the lock `turn` excludes writers from the table.
+A writer that wants the table alone holds the gate, where newcomers queue, so that they do not starve it. A suspended
+process may hold the gate, or share the table, for ever. So waits at the gate, and its holder's waits for sharers, are
+bounded. After one was in vain, such waits are brief or left out for IN_VAIN seconds. A writer that waited in vain at
+the gate passes it.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
-it. A child closes the files that it inherits, so a lock ends with the process that took it.
+it, and a child closes the files that it inherits.
 """
 
 from __future__ import annotations
@@ -37,18 +34,16 @@ from ledger.store.delta.commit.holdings import forget, note
 if sys.platform != "win32":
     import fcntl
 
-#: The folder of a ledger's locks, next to its tables.
 LOCKS = "_locks"
-#: How long a caller that needs all tables of a ledger waits for each lock, in seconds.
+#: In seconds, the wait of `all_locked` for each lock.
 ALL_PATIENCE = 3.0
-#: The pause between two attempts of a bounded wait, in seconds: the first and the longest.
+#: In seconds, between two attempts of a bounded wait: first and longest.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
-#: In seconds: how long a writer with the gate waits for sharers to leave, and how long a wait in vain is remembered.
+#: In seconds: the wait of the gate's holder for sharers, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: How long others wait at the gate, in seconds: its holder may wait for PATIENCE, and commit after that. The second
-#: number counts after a recent wait in vain at the gate.
+#: In seconds, the wait of others at the gate: at first (its holder may wait for PATIENCE), and after a recent wait in
+#: vain there.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
-#: How often a writer in `prefer_exclusive` touches the gate's file, in seconds.
 SHOWING = 0.5
 
 
@@ -57,20 +52,17 @@ class StillLocked(Exception):
 
 
 class TableLock:
-    """A lock of a table, shared or exclusive, between threads and processes. Its two lock files, gate and turn, are in
-    `folder`."""
+    """A lock between threads and processes."""
 
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: The modification times of these files show when a wait was last in vain. `_in_vain` is about the gate's
-        #: holder, which waits for sharers. `_at_gate_in_vain` is about others at the gate.
+        #: As modification times: when the gate's holder last waited in vain for sharers, and others at the gate.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the table together with other sharers, never with a writer in `exclusive`. Wait at the gate for a
-        bounded time, and for that writer without a bound."""
+        """Hold the table with other sharers. Only the wait for a writer in `exclusive` has no bound."""
         with contextlib.ExitStack() as turn:
             with contextlib.ExitStack() as gate:
                 if self._take_gate(gate):
@@ -81,8 +73,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Hold the table alone. Raises StillLocked if others have it until `until`, an instant of time.monotonic(). If
-        `until` is None, wait without end."""
+        """Hold the table alone. Raises StillLocked at `until`, an instant of time.monotonic() (None: wait without
+        end)."""
         alone = None
         while alone is None:
             alone = self._take_alone_with_gate(until) or self._take_alone_without_gate(until)
@@ -91,11 +83,7 @@ class TableLock:
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Hold the table alone, except for sharers that do not leave in time. Without the gate, share the table.
-
-        `seconds` is how long to wait for sharers. After a recent wait in vain for sharers, do not wait. Newcomers wait
-        at the gate. If this holder is suspended, or waits at the gate are brief, newcomers share the table with it.
-        """
+        """Hold the gate, and the table once sharers left or `seconds` passed. Without the gate, share the table."""
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
                 held.enter_context(_touching_gate(self._gate))
@@ -107,11 +95,9 @@ class TableLock:
             yield
 
     def _take_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
-        """Take the gate, so that newcomers wait for this holder. Return whether this holder has the gate.
+        """Take the gate, or return False after a wait in vain. Raises StillLocked, see `exclusive`.
 
-        Return False after a wait in vain. A wait of PATIENCE_AT_GATE seconds is in vain unless the gate's holder
-        touched the gate's file meanwhile. If others waited in vain at the gate recently, the only wait is one of
-        SHORT_OF_IT seconds. Raises StillLocked, see `exclusive`.
+        A long wait is not in vain if the holder touched the gate's file meanwhile.
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
@@ -126,30 +112,24 @@ class TableLock:
                 return True
 
     def _share_without_gate(self, turn: contextlib.ExitStack) -> None:
-        """Share the table without the gate, after a wait in vain at the gate."""
         try:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
         except StillLocked:
-            # Another writer has the table alone. Wait until that writer has left.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # Remember a long wait in vain. (A wait is brief only if an earlier one is remembered.)
+            # A wait is brief only if an earlier one is remembered.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
     def _take_alone_with_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone, while newcomers wait at the gate. Return None if this writer does not get the gate, or
-        if the sharers do not leave.
-
-        Raises StillLocked, see `exclusive`.
-        """
+        """Take the gate and the table, or return None if either is not free in time."""
         with contextlib.ExitStack() as held:
             has_gate = self._take_gate(held, until)
             return held.pop_all() if has_gate and self._take_turn_alone(held, PATIENCE, until) else None
 
     def _take_turn_alone(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
-        """Take the table alone once all sharers have left. Return whether they left in time. After a recent wait in
-        vain, return False at once. Raises StillLocked, see `exclusive`."""
+        """Take the table alone. Return False if sharers do not leave in time, or at once after a recent wait in
+        vain."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
@@ -162,10 +142,7 @@ class TableLock:
         return True
 
     def _take_alone_without_gate(self, until: float | None) -> contextlib.ExitStack | None:
-        """Take the table alone in a moment when nobody else has it. Newcomers do not wait for this writer.
-
-        Return None if others had the table all the time for IN_VAIN seconds. Raises StillLocked, see `exclusive`.
-        """
+        """Take the table when nobody has it. Return None after IN_VAIN seconds."""
         with contextlib.ExitStack() as alone:
             try:
                 alone.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + IN_VAIN, until)))
@@ -190,7 +167,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Touch the gate's file again and again, so that others see that this process is not suspended."""
+    """Show that this process is not suspended."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -217,18 +194,15 @@ def _earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """Return the lock of a Delta table that is not the ledger's own. On a local path, the folder at `location` must
-    exist."""
+    """Return the lock of another table than the ledger's. A local folder must exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
 
 @contextlib.contextmanager
 def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of all tables of a ledger alone, for work on the whole ledger.
-
-    Raises LedgerError if others hold one of the locks for longer than ALL_PATIENCE seconds.
-    """
+    """Hold the locks of all tables of a ledger alone. Raises LedgerError if others hold one for ALL_PATIENCE
+    seconds."""
     with contextlib.ExitStack() as held:
         for name in tables:
             try:
@@ -242,35 +216,32 @@ def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
 
 
 class NoLock:
-    """No lock, for storage whose commits are safe between machines, and for a ledger that is opened only to be read."""
+    """For storage whose commits are safe between machines, and for a read-only ledger."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Wait for nothing."""
+        """Do nothing."""
         yield
 
 
-#: Held while a lock file is opened and registered in `_files`, and during a fork. So a child knows every lock file that
-#: it has open.
+#: Held while a lock file is opened and registered, and during a fork, so a child knows all open lock files.
 _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
-    """A file that is open for one lock.
+    """Open for one lock: each holder has its own file, so flock also excludes threads.
 
-    Each holder has its own open file, so flock also excludes threads of one process. If an interrupt comes before a
-    file is in `_files`, Python closes the file. If an interrupt comes just after that, `_files` keeps the file open,
-    without a lock.
+    If an interrupt comes before the file is in `_files`, Python closes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -278,10 +249,8 @@ class _LockFile(io.FileIO):
         _files.add(self)
 
     def give_back(self) -> None:
-        """Unlock and close the file, once."""
         with _opening:
-            # A child that was forked meanwhile has closed its copy of the file. If the child unlocked the copy, it
-            # would unlock the parent's lock.
+            # A forked child has closed its copy: to unlock it would unlock the parent's lock.
             if not self.closed:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.fileno(), fcntl.LOCK_UN)
@@ -289,7 +258,6 @@ class _LockFile(io.FileIO):
             _files.discard(self)
 
 
-#: The files that this process has open for its locks.
 _files: set[_LockFile] = set()
 
 

@@ -1,7 +1,4 @@
-"""The folders below a table, on local paths, on object stores, or through Spark.
-
-The engines have no function that lists these folders.
-"""
+"""The folders below a table, which the engines cannot list."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """The folders below one place. A folder that does not exist counts as empty. The methods raise StorageFailed."""
+    """The folders below one place. A missing one counts as empty. The methods raise StorageFailed."""
 
     def names(self) -> list[str]:
         """Return the names of the folders."""
@@ -33,20 +30,16 @@ class Folders(Protocol):
         """Return the text of a file, or None if the file does not exist."""
 
     def has_files(self, path: str) -> bool:
-        """Return whether a folder holds a file, at any depth, whose own name begins with neither . nor _."""
+        """Return whether a folder holds a file, at any depth, whose name begins with neither . nor _."""
 
     def remove(self, path: str) -> None:
-        """Remove a folder and all that it contains."""
+        """Remove a folder and its content."""
 
 
 def folders_below(
     location: str, spark: SparkSession | None, storage_options: Mapping[str, str] | None
 ) -> Folders | None:
-    """Return the folders below a place, or None if this process cannot list the place.
-
-    Python lists a local path. With `storage_options`, obstore lists an object store. A Spark session lists every other
-    place.
-    """
+    """Return the folders below a place, or None if this process cannot list the place."""
     place = recorded(location)
     if place.is_local:
         return LocalFolders(place.text)
@@ -84,13 +77,10 @@ class LocalFolders:
             try:
                 shutil.rmtree(Path(self._place, path))
             except FileNotFoundError:
-                # Another process has removed the folder.
                 return
 
 
 class FoldersOfObjects:
-    """Folders on an object store, through obstore."""
-
     def __init__(self, files: ObjectStore) -> None:
         self._files = files
         self.names, self.remove = files.names, files.remove_folder
@@ -104,8 +94,6 @@ class FoldersOfObjects:
 
 
 class FoldersOfSpark:
-    """Folders in the file systems of Spark's session."""
-
     def __init__(self, place: str, spark: SparkSession) -> None:
         self._place, self._spark, self._jvm = place, spark, jvm_of(spark)
 

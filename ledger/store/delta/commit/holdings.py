@@ -1,8 +1,8 @@
 """The turns and file locks that each thread holds at the moment.
 
-An interrupt (KeyboardInterrupt) may come within the code that gives a lock back, where `finally` does not help.
-Therefore a thread notes each lock or turn before taking it. If an error ends a `releasing` function, the function gives
-back what its thread noted within it and did not forget. To give a lock or turn back twice does no harm.
+A KeyboardInterrupt may come within the code that gives a lock back, where `finally` does not help. So a thread notes
+each lock or turn before taking it. If an error ends a `releasing` function, it gives back what its thread still has
+noted. To give back twice does no harm.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _noted = _Noted()
 
 
 def note(release: Callable[[], object]) -> None:
-    """Note how the calling thread gives back the lock or turn that it takes next."""
+    """Note how to give back the lock or turn that the thread takes next."""
     _noted.releases.append(release)
 
 
 def forget(release: Callable[[], object]) -> None:
-    """Forget a note, because its lock or turn was given back."""
     if release in _noted.releases:
         _noted.releases.remove(release)
 

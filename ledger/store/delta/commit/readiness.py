@@ -1,7 +1,4 @@
-"""A check whether a ledger can take commits now: tables, disk space and clocks.
-
-A service that is asked every few seconds whether it is ready makes this check.
-"""
+"""A check whether a ledger can take commits now, for a service that is asked every few seconds."""
 
 from __future__ import annotations
 
@@ -18,24 +15,22 @@ from ledger.store.delta.commit.clocks import StorageClock
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: The tables to which verbs only append. Only upkeep removes rows of `messages`, and nothing removes those of
-#: `receipts`.
+#: Only upkeep removes rows of `messages`, and nothing removes rows of `receipts`.
 APPENDED = ("messages", "receipts")
-#: The storage's clock is read at most once in this many seconds, unless the last comparison failed. On an object store
-#: a reading takes three requests.
+#: In seconds, between two successful readings of the storage's clock: an object store takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
 class Readiness:
-    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share a Readiness.
+    """Checks whether the tables, the disk and the clocks are fit for commits. Threads may share it.
 
     Args:
         engine: The engine of the ledger's tables.
-        folder: The folder of the tables on a file system of this machine, or None elsewhere.
+        folder: The tables' folder, if it is on this machine.
         clock: This process's clock.
-        storage: The storage's clock, or None if the storage has none to read.
-        maximum_skew: How far apart two clocks of a ledger may be, in seconds.
-        passing: Returns a number of seconds that only grows.
+        storage: The storage's clock, or None.
+        maximum_skew: The most seconds between two clocks.
+        passing: Seconds that only grow.
     """
 
     def __init__(
@@ -52,15 +47,14 @@ class Readiness:
         self._compared_at: float | None = None
 
     def require(self, free_bytes: int) -> None:
-        """Raise an error if the ledger cannot take commits now, as far as this check sees. Writes at most a small file,
-        and removes it again.
+        """Raise an error if the ledger cannot take commits now. Writes at most a small file, and removes it.
 
         Raises:
             StorageFailed: A table cannot be read, or the disk has fewer than `free_bytes` free for this user, no free
-                inode, or takes no file. A file is tried only when the storage's clock is read.
+                inode, or takes no file.
             TableAltered: The engine no longer reads or writes one of the tables.
-            ClocksDisagree: This process's clock made a step, is too far from the storage's clock, or is too far behind
-                the newest commit to `visibility`.
+            ClocksDisagree: This process's clock made a step, or is too far from the storage's, or behind the newest
+                commit to `visibility`.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)
@@ -74,8 +68,7 @@ class Readiness:
             self._compared_at = self._passing()
 
     def refusals(self) -> dict[str, tuple[str, str]]:
-        """Return, for each table that the engine no longer reads or writes, the reason and what to do (see
-        TableAltered)."""
+        """Return, by table, why the engine no longer reads or writes it, and what to do (see TableAltered)."""
         refusals = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
         return {table: refusal for table, refusal in refusals.items() if refusal is not None}
 
@@ -85,15 +78,12 @@ class Readiness:
         free = disk.f_bavail * disk.f_frsize
         if free < free_bytes:
             raise StorageFailed(str(folder), f"the disk has {free:,} bytes free, and {free_bytes:,} are needed")
-        # File systems without a fixed number of inodes report zero inodes in all.
+        # File systems without a fixed number of inodes report zero.
         if disk.f_files and not disk.f_favail:
             raise StorageFailed(str(folder), "the disk has no inode left for another file")
 
     def _require_no_later_commit(self) -> None:
-        """Raise ClocksDisagree if the newest commit to `visibility` is too far ahead of this process's clock.
-
-        Verbs on the lanes of such a commit fail.
-        """
+        """Raise ClocksDisagree if the newest commit is so far ahead that verbs on its lanes fail."""
         newest = self._engine.version("visibility")
         for commit in self._engine.history("visibility", newest - 1):
             at = commit.metadata.get("at")

@@ -1,7 +1,4 @@
-"""Retries after lost commits: how often, with which pauses, and the final error.
-
-`Tally` counts the outcomes of one open ledger's commits, for monitoring. Its counts only grow.
-"""
+"""Retries after lost commits: how often, with which pauses, and the final error."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from ledger.runtime.forks import renew_in_child, waiting
 
 
 class Tally:
-    """Counts commits that landed or lost, by verb, and turns, by purpose and by how many calls went together.
-
-    Threads may share a Tally.
-    """
+    """Counts an open ledger's commits and turns, for monitoring. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +27,6 @@ class Tally:
         self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
-        """Count a commit of a verb that landed, or that lost to another writer."""
         with self._lock:
             (self._commits if landed else self._conflicts)[verb] += 1
 
@@ -43,17 +36,15 @@ class Tally:
             self._groups[purpose, count] += 1
 
     def commits(self) -> dict[str, int]:
-        """Return how many commits landed, by verb."""
         with self._lock:
             return dict(self._commits)
 
     def conflicts(self) -> dict[str, int]:
-        """Return how many commits lost to another writer, by verb. Each was tried again while attempts were left."""
         with self._lock:
             return dict(self._conflicts)
 
     def groups(self) -> dict[tuple[str, int], int]:
-        """Return how often each number of calls went together, by purpose: a table to commit to, or "reading"."""
+        """Return how often each number of calls went together, by purpose: a table, or "reading"."""
         with self._lock:
             return dict(self._groups)
 
@@ -61,24 +52,23 @@ class Tally:
 log = logging.getLogger("ledger.verbs")
 retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-#: After this many losses a verb gets a warning in the log: the queue may need more lanes.
+#: After this many losses, a warning: the queue may need more lanes.
 LOST_OFTEN = 5
 
 
 class Attempts:
-    """The tries of one verb, at most `most`. Each try gets the number of losses so far.
+    """The tries of one verb, at most `most`. Each gets the number of losses so far.
 
-    Before each try but the first there is a random pause. The pause's upper bound grows from `first_pause` to
-    `longest_pause` (seconds).
+    Before each but the first there is a random pause, whose bound grows from `first_pause` to `longest_pause`
+    (seconds).
     """
 
     def __init__(
         self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
     ) -> None:
         self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
-        #: When the first try and the current try began, in monotonic seconds.
+        #: Monotonic seconds: when the first try and the current one began.
         self._started = self.began = time.monotonic()
-        #: How often the verb has lost before the current try.
         self.losses = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -94,11 +84,10 @@ class Attempts:
 
     @property
     def seconds(self) -> float:
-        """Return for how many seconds the verb has been tried."""
         return time.monotonic() - self._started
 
     def outlasted(self) -> ContentionOutlastedRetries:
-        """Log that all tries lost, and return the error to raise."""
+        """Log that all tries lost, and return the error."""
         retries.warning(
             "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
         )
@@ -106,7 +95,6 @@ class Attempts:
 
 
 def pause(losses: int, first: float, longest: float) -> None:
-    """Wait for a random time. The upper bound of this time doubles with each loss, from `first` to `longest`
-    seconds."""
+    """Wait for a random time, whose bound doubles with each loss, from `first` to `longest` seconds."""
     with waiting():
         time.sleep(random.uniform(0, min(longest, first * 2**losses)))

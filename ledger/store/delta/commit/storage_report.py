@@ -1,7 +1,4 @@
-"""A trial of an object store, for `ledger doctor`.
-
-The trial uses the same functions as the opening of a ledger on an object store.
-"""
+"""A trial of an object store, for `ledger doctor`, by the functions that open a ledger there."""
 
 from __future__ import annotations
 
@@ -17,27 +14,23 @@ from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.clocks import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
 
-#: A request that takes more seconds than this counts as slow. A verb that commits makes 7 to 10 requests
-#: (docs/explanation/measured.md), mostly one after the other.
+#: In seconds. A verb that commits makes 7 to 10 requests (docs/explanation/measured.md), mostly in a row.
 SLOW = 0.2
-#: The advice if the doctor cannot read and write a storage: where it looks for keys.
 KEYS = (
     "the doctor goes by the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "
     "it, or give the machine a role; for a store that is not AWS's also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for "
     "http:"
 )
 NO_BUCKET = "is the bucket's name mistyped? No command of ledger makes a bucket"
-#: The code in an answer of S3, whose words may be cut off.
+#: The code in an answer of S3, whose end may be cut off.
 CODE = re.compile(r"<Code>(\w+)</Code>")
-#: How many requests are timed.
 REQUESTS = 5
 
 
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger at `root` needs of its storage.
+    """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger needs of its storage.
 
-    Nothing follows a FAIL. Writes small files to this storage, and removes them. A failure of the storage is reported,
-    not raised.
+    Nothing follows a FAIL: it is not raised. Writes small files, and removes them.
     """
     place = for_delta_rs(root)
     try:

@@ -1,4 +1,4 @@
-"""Checks, by engine, whether commits of several drivers are safe on a storage."""
+"""Checks whether commits of several drivers are safe on a storage."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder next to the tables for the files of checks. All but KEPT exist only for a moment.
+#: The folder of checks, next to the tables. All but KEPT exist only for a moment.
 PROBES = "_probes"
-#: The one file in PROBES that is kept.
 KEPT = "conditional-put"
-#: How long a process trusts its last check of a storage, in seconds. The second number counts if the storage did not
-#: answer the check.
+#: In seconds: how long a check is trusted, with and without an answer of the storage.
 TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
 log = logging.getLogger("ledger.storage")
 
 
 def require_safe(scheme: str, engine: str) -> None:
-    """Raise UnsafeStorage for Spark on S3."""
     if scheme in S3 and engine == "spark":
         raise UnsafeStorage(
             "On S3 two drivers that commit through Spark can silently lose each other's commits, and a lock of theirs "
@@ -41,12 +38,9 @@ def require_safe(scheme: str, engine: str) -> None:
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless the setting single_driver is
-    True.
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver writes.
 
-    Spark's puts have no condition, so Spark could overwrite a commit of another driver. A lock of Spark's
-    (S3DynamoDBLogStore) does not help, because delta-rs ignores it. `why` is the reason why Spark would commit to the
-    table.
+    Spark's puts have no condition, and delta-rs ignores Spark's lock (S3DynamoDBLogStore).
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
@@ -57,10 +51,7 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
 
 
 def require_conditional_puts(files: ObjectStore) -> None:
-    """Raise UnsafeStorage if a put that must create a file overwrites an existing file.
-
-    Raises StorageFailed. Removes the file that it writes below PROBES.
-    """
+    """Raise UnsafeStorage if a put that must create a file overwrites one. Raises StorageFailed."""
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
         files.put(path, b"first")
@@ -76,14 +67,13 @@ def require_conditional_puts(files: ObjectStore) -> None:
 
 
 class PutTrust:
-    """Checks whether the storage of an existing ledger still honours conditional puts.
+    """Checks whether a ledger's storage still honours conditional puts: a gateway may have been changed.
 
-    A gateway may have been changed since the ledger was made. A process that commits checks once in TRUSTED_SECONDS,
-    before its next commit. The check is one request: a conditional put of a file that exists, below PROBES, with the
-    same bytes. If the file does not exist yet, a first put makes the file, and a second put is the check.
+    A process checks once in TRUSTED_SECONDS, before a commit, with a put of a file that exists. The first check makes
+    the file.
     """
 
-    #: When each place was checked last, in monotonic seconds. All ledgers of the process share it.
+    #: Monotonic seconds by place. All ledgers of the process share them.
     _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -91,10 +81,7 @@ class PutTrust:
         self._files, self._clock = files, clock
 
     def check(self) -> None:
-        """Raise UnsafeStorage if the storage overwrites a file that a conditional put must leave alone.
-
-        If the storage does not answer, only log this, and check again after UNKNOWN_SECONDS.
-        """
+        """Raise UnsafeStorage if a conditional put overwrites a file. If the storage does not answer, only log this."""
         if self._is_recent():
             return
         with self._lock:
@@ -115,7 +102,6 @@ class PutTrust:
             self.trust()
 
     def trust(self, seconds_ago: float = 0.0) -> None:
-        """Count the storage as checked this many seconds ago."""
         self._asked[self._files.address] = self._clock() - seconds_ago
 
     def _is_recent(self) -> bool:
@@ -124,10 +110,7 @@ class PutTrust:
 
 
 def require_committer(root: str, layout: Layout, engine: str) -> None:
-    """Raise UnsafeStorage if the ledger records that another engine than `engine` commits to it.
-
-    The record is the property COMMITS in the `layout` of the table `queues`.
-    """
+    """Raise UnsafeStorage if COMMITS, in the `layout` of the table `queues`, names another engine."""
     committer = layout.properties.get(COMMITS)
     if committer is not None and committer != engine:
         raise UnsafeStorage(

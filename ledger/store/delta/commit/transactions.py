@@ -1,6 +1,6 @@
 """Transactions of verbs: each decides and commits again, until a commit wins or its tries are used up.
 
-Delta's transaction ids, which a commit carries, are something else.
+Delta's transaction ids are something else.
 """
 
 from __future__ import annotations
@@ -28,23 +28,21 @@ from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 
-#: The answer of a plan. It is covariant: a Plan[None] also counts as a Plan[str | None].
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
-#: The log "ledger.events" has these events at the level INFO, and all others at DEBUG.
+#: "ledger.events" logs these at INFO, and all others at DEBUG.
 UNASKED = ("expired", "moved")
-#: By table, the other tables whose versions a commit to that table notes.
+#: The other tables whose versions a table's commits note.
 NOTED = {"visibility": ("messages", "queues")}
-#: At most this many other calls go with one pending call.
 MOST_TOGETHER = 31
 
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: the edits to merge, and the answer, which is computed from the version of the commit.
+    """A decision: the edits to merge, and the answer, given the version of the commit.
 
-    A plan without edits commits nothing. Its answer is computed from the version of the decision.
+    Without edits nothing is committed, and the version is the decision's.
     """
 
     snapshot: Snapshot
@@ -52,16 +50,15 @@ class Plan(Generic[Answer]):
     edits: pa.Table
     events: list[dict[str, Any]]
     answer: Callable[[int], Answer]
-    #: The time of the decision, in milliseconds.
+    #: In milliseconds.
     at: int
-    #: The versions of the other tables that the decision read.
+    #: The versions of other tables that the decision read.
     read: Mapping[str, int] = field(default_factory=dict)
 
 
 @contextmanager
 def after_commit(verb: str) -> Iterator[None]:
-    """Return a context for what a verb reads after its commit. StorageFailed that is raised there gets `unknown`,
-    because the verb is committed."""
+    """Mark StorageFailed in the context as `unknown`, because the verb is committed."""
     try:
         yield
     except StorageFailed as error:
@@ -69,11 +66,7 @@ def after_commit(verb: str) -> Iterator[None]:
 
 
 class Transactions:
-    """Runs verbs on one engine. `on_step` gets the name of each step that a verb reaches, for tests: "chosen" (decided,
-    not committed), "committed", and others.
-
-    With `read_only`, `attempts` and the turns for a commit raise LedgerIsReadOnly.
-    """
+    """Runs verbs on one engine. Tests see a verb's steps by `on_step`: "chosen", "committed", and others."""
 
     def __init__(
         self,
@@ -96,7 +89,7 @@ class Transactions:
         )
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
-        #: Gets each commit that `commit` made: its table, its version and its instant.
+        #: Gets table, version and instant of each commit.
         self.on_commit: Callable[[str, int, int], None] = lambda table, version, at: None
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
@@ -104,7 +97,7 @@ class Transactions:
     @uses_arrow
     @releasing
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
-        """Try `decide(losses)` and commit its plan as one MERGE, until a commit wins.
+        """Try `decide(losses)` and commit its plan, until a commit wins.
 
         Raises ContentionOutlastedRetries, StorageFailed and LedgerIsReadOnly, and what `decide` raises.
         """
@@ -118,12 +111,12 @@ class Transactions:
         raise attempts.outlasted()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
-        """Commit a plan as one MERGE and return the version, or None if the commit lost (see `commit`).
+        """Commit a plan as one MERGE. Return the version, or None if the commit lost. Raises StorageFailed.
 
-        Without edits, return the version that the plan was decided on. Raises StorageFailed.
+        Without edits, return the version that the plan was decided on.
         """
         if not plan.edits.num_rows:
-            # The answer depends on commits that the decision read, so these commits must survive a power cut.
+            # The commits that the decision read must survive a power cut.
             self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
@@ -139,12 +132,10 @@ class Transactions:
         return version
 
     def other_table_versions(self, table: str, since: int) -> dict[str, int]:
-        """Return the version `since` that a commit is decided on, and the versions of other tables that the commit
-        notes.
+        """Return the versions that a commit to a table notes for `views.past`: `since`, and those of other tables.
 
-        A view of the past uses the noted versions (see `views.past`). The other versions are read after the decision,
-        so they include all commits that the decision has read. No commit up to `since` notes newer versions of these
-        tables. If the table notes no others, or their versions cannot be read, the result is empty.
+        The others are read after the decision, so they include all commits that it has read. No commit up to `since`
+        notes newer ones. The result is empty if the table notes none, or they cannot be read.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -152,16 +143,15 @@ class Transactions:
         try:
             newest = self._tables.newest_versions(noted)
             for name, version in newest.items():
-                # A noted version must survive a power cut. Otherwise another commit may get the same version.
+                # Otherwise, after a power cut, another commit may get a noted version.
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # The verb commits without these versions. A view then uses the versions that earlier commits noted.
+            # A view then uses what earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
     def attempts(self, verb: str) -> Attempts:
-        """Return the tries of a verb, at most as many as the setting maximum_attempts says. Raises LedgerIsReadOnly."""
         self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
@@ -174,15 +164,10 @@ class Transactions:
         attempts: Attempts,
         read_at: float | None = None,
     ) -> int | None:
-        """Return the version that `write` committed, even if the storage's answer never arrived. Return None if another
-        writer's commit won.
+        """Return the version that `write` committed, or None if another commit won or the log was replaced.
 
-        A debug line in the log "ledger.verbs" says how long each part took. "load" is the wait for the turn and the
-        reading of the state, until `read_at` (monotonic seconds). "decide" and "commit" follow.
-
-        A commit to a log that was replaced (LogReplaced) does not count: the method returns None. After any other
-        Conflict, and after StorageFailed, the log after version `since` is searched for the commit's `operation` (see
-        `metadata`). Each of the two errors may hide a commit that landed. Raises StorageFailed.
+        Other conflicts and StorageFailed may hide a commit that landed, so the log after `since` is searched for its
+        `operation`. `read_at` (monotonic seconds) is for a debug line. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -211,7 +196,7 @@ class Transactions:
     ) -> int | None:
         verb = metadata["verb"]
         try:
-            # Make the state that the decision read durable before the commit: see `delta_log.durability`, rule 4.
+            # See `delta_log.durability`, rule 4.
             self._tables.make_durable()
             version: int | None = write()
             self._tables.make_durable(table, version or 0)
@@ -227,27 +212,24 @@ class Transactions:
             except StorageFailed as blind:
                 raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
-                # On a local path a failed request is over. On other storage the request may still arrive.
+                # Except on a local path, a failed request may still arrive.
                 local = not isinstance(self.locks[table], NoLock)
                 raise error.of_verb(verb, unknown=not local) from error
             return version
 
     def require_writable(self, verb: str) -> None:
-        """Raise LedgerIsReadOnly, naming the verb, if nothing may be written."""
         if self.read_only:
             raise LedgerIsReadOnly(verb)
 
     def step(self, name: str) -> None:
-        """Report to `on_step` that a verb has reached a step."""
         self.on_step(name)
 
     def metadata(
         self, commit_id: str, verb: str, queue: str, at: int, events: list[dict[str, Any]], losses: int = 0
     ) -> dict[str, Any]:
-        """Return the metadata of a commit. The table `receipts` is filled from the metadata of commits to `visibility`.
+        """Return the metadata of a commit. `commit_id` is a random id of one try.
 
-        `commit_id` is a random id of one try to commit. `queue` is a queue's id, or empty. `losses` is how often the
-        verb has lost to other writers. If `losses` is 0, the metadata does not have it.
+        The table `receipts` is filled from the metadata of commits to `visibility`.
         """
         entries = {
             "operation": commit_id,
@@ -260,10 +242,9 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer never arrived, or None if the log does not have this commit.
+        """Return the version of a commit whose answer never arrived, made durable, or None.
 
-        A commit that is found is made to survive a power cut. If entries after `since` were removed from the log, and
-        the rest does not have the commit, raises StorageFailed with `unknown`.
+        Raises StorageFailed with `unknown` if the log has lost entries after `since` and does not have the commit.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
@@ -279,22 +260,20 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, the threads of this process take turns for commits to that table and queue. If the table has no
-        partitions, the threads take turns for all queues together.
+        With a queue, threads take turns for the table and queue, or for a table without partitions.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Take the file lock second, so that its holder never waits for another thread's turn.
+        # Second, so the lock's holder never waits for another thread's turn.
         with own_turn, self._safe(table, losses):
             yield
 
     @contextmanager
     def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
-        """Take a `turn` for a pending call and the waiting calls that go with it, and yield all these calls.
+        """Take a `turn` for a pending call and waiting calls, and yield them (see `Turns.together`).
 
-        Yield an empty list if another thread took this call along (see `Turns.together`). Each loss halves the most
-        calls that go together, because a commit to more lanes conflicts with more other commits.
+        Each loss halves the most calls: a commit to more lanes conflicts with more commits.
         """
         with self.together(table, queue, call, losses) as calls:
             if not calls:
@@ -307,8 +286,7 @@ class Transactions:
     def together(
         self, purpose: str, queue: str, call: PendingCall[Any], losses: int = 0, size: int = 0
     ) -> Iterator[list[Any]]:
-        """Take the threads' turn as `group_turn` does, but no file lock. `purpose` is the table to commit to, or
-        "reading". The calls' sizes are together at most `size`."""
+        """Take the threads' turn, but no file lock. `purpose` is the table to commit to, or "reading"."""
         with self._turns.together((purpose, queue), call, MOST_TOGETHER >> losses, size) as calls:
             if calls:
                 self.tally.together(purpose, len(calls))
@@ -320,20 +298,18 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        # If a commit may share the table, exclusivity only prevents lost races. So `prefer_exclusive` waits for a
-        # bounded time.
+        # Without `_alone`, exclusivity only prevents lost races, so this wait is bounded.
         with lock.exclusive() if self._alone else lock.prefer_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:
-        """Return a context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        """Return a context in which a commit through Spark is safe."""
         self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()
 
 
 def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-    """Write a line about an event of a commit to the log "ledger.events"."""
     events.log(
         logging.INFO if event["event"] in UNASKED else logging.DEBUG,
         "%s: %s %d messages, receipt %s",

@@ -1,8 +1,7 @@
 """Turns between a process's threads: one thread at a time works on a key, mostly a table and a queue.
 
-Threads get their turns in the order in which they came. Verbs of one queue mostly conflict, so the threads of a process
-wait for their turns, and race only with other processes. The thread that has the turn may carry out the calls of
-waiting threads, too, in one commit. Turns only save work: correctness does not rely on them.
+Turns go by arrival. A thread may carry out the calls of waiting threads, too, in one commit. Turns only save work:
+correctness does not rely on them.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Only calls of one `kind` go together, and only as many as their `size` allows. The thread that carries a call out
-    reports its outcome once.
+    Calls of one `kind` go together, as many as their `size` allows.
     """
 
     def __init__(self, kind: object, size: int = 0) -> None:
@@ -34,26 +32,21 @@ class PendingCall(Generic[Result]):
         self._error: BaseException | None = None
 
     def granted(self, result: Result) -> None:
-        """Report the result."""
         self._result, self.done = result, True
 
     def refused(self, error: BaseException) -> None:
-        """Report the error."""
         self._error, self.done = error, True
 
     def result(self) -> Result:
-        """Return the result, or raise the error."""
         if self._error is not None:
             raise self._error
         return cast(Result, self._result)
 
 
 class _Place:
-    """One thread's place in the line at a key.
+    """One thread's place in the line at a key. Its `lock` is released when its wait ends.
 
-    `lock` is released when the thread's turn comes, or when the turn of a thread that took its call along is over.
-    `call` is the thread's own (None: nobody may take it along), and `taken` says whether another thread took it along.
-    `company` has the places whose calls this thread takes along.
+    `taken`: another thread takes the `call` along. `company`: the places whose calls this thread takes along.
     """
 
     def __init__(self, key: Hashable, call: PendingCall[Any] | None) -> None:
@@ -62,7 +55,6 @@ class _Place:
         self.lock.acquire()
 
     def let_go(self) -> None:
-        """End the thread's wait, if it has not ended yet."""
         with contextlib.suppress(RuntimeError):
             self.lock.release()
 
@@ -76,17 +68,14 @@ class Turns:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        #: By key, the line of threads: first the one that has the turn, after it those that wait.
+        #: First the thread that has the turn, then those that wait.
         self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the calling thread's turn at a key.
-
-        A thread that has a turn already, at any key, does not wait, even if another thread has the turn at this key. So
-        threads never wait in a circle.
-        """
+        """Take the thread's turn at a key. A thread that has a turn, at any key, never waits: threads wait in no
+        circle."""
         with self._turn(key, None, 0):
             yield
 
@@ -94,19 +83,15 @@ class Turns:
     def together(self, key: Hashable, call: PendingCall[Any], most: int, most_size: int = 0) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
-        The sizes of all these calls are together at most `most_size`, unless this call alone has more.
-
-        The other calls' threads leave the line, and wait until this turn ends. An empty list means that another thread
-        took this call along, and that the turn of that thread is over. Each call has its own outcome. If that thread
-        did not carry the call out (`done` is False), the call may wait again.
-
-        A thread that has a turn already gets only its own call.
+        Their sizes are together at most `most_size`, unless this call alone has more. Their threads wait until this
+        turn ends. An empty list: another thread took this call along, and its turn is over. If the call is not `done`,
+        it may wait again. A thread that has a turn already gets only its own call.
         """
         with self._turn(key, call, most, most_size) as calls:
             yield calls
 
     def waiting(self, key: Hashable) -> int:
-        """Return how many threads await their turn at a key. Threads whose calls were taken along do not count."""
+        """Return how many threads await their turn, without those whose calls were taken along."""
         with self._guard:
             return max(0, len(self._queues.get(key, ())) - 1)
 
@@ -117,7 +102,7 @@ class Turns:
             return
         me = _Place(key, call)
         end = partial(self._end, me)
-        # If an error (KeyboardInterrupt) ends the wait, the thread leaves the line by the same `_end` as after a turn.
+        # Noted first: a KeyboardInterrupt may end the wait.
         note(end)
         try:
             with self._guard:
@@ -148,10 +133,9 @@ class Turns:
             for place, more in waiting[:most]:
                 size += more
                 if size > most_size:
-                    # Smaller calls behind this call do not overtake it.
+                    # No smaller call overtakes it.
                     break
-                # Add a place to the company before it leaves the line. If an interrupt comes between these steps,
-                # `_end` still ends the wait of that place.
+                # From here on, `_end` ends the wait of this place, also after an interrupt.
                 me.company.append(place)
                 place.taken = True
                 me.line.remove(place)
@@ -159,8 +143,7 @@ class Turns:
     def _end(self, me: _Place) -> None:
         """Leave the line, and end the waits of the company. Each step may run twice.
 
-        After an interrupt, the method may run again later. By that time the thread may have another turn, which must
-        stay.
+        At a second run the thread may have another turn, which must stay.
         """
         if getattr(self._mine, "place", None) is me:
             self._mine.place = None

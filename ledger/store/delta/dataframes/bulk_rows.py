@@ -39,23 +39,20 @@ from ledger.store.delta.model.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: The beginning of the error of a task that refuses a row. The field and the bound follow.
+#: Begins a task's refusal. The field and the bound follow.
 REFUSED = "ledger refuses a row:"
-#: Written in place of a refused value: for a null, and for a value that would not help the reader.
+#: Shown in place of a null, and of a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Matches a refusal: its field, bound, place and value. The expressions that make this text, which Spark shows in
-#: plans, do not match.
+#: Does not match the expressions that make a refusal, which Spark shows in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: How Spark writes rows as JSON, whatever the session's settings say: a retry from another session must write the same.
-#: Instants have all digits that Spark stores. (Spark's default formats cut microseconds off. A format with optional
-#: parts is written with its brackets under spark.sql.legacy.timeParserPolicy=LEGACY.)
+#: A retry from another session must write the same JSON. Spark's default formats cut microseconds off. Optional parts
+#: of a format keep their brackets under spark.sql.legacy.timeParserPolicy=LEGACY.
 JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
     "ignoreNullFields": "true",
 }
-#: The types that the columns of each kind may have.
 TYPES = {
     Kind.TEXT: ("string",),
     Kind.NUMBER: ("int", "bigint", "smallint", "tinyint"),
@@ -64,7 +61,6 @@ TYPES = {
         "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
     ),
 }
-#: The columns, apart from the body, that have a meaning in a DataFrame of messages, with their types.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
@@ -76,10 +72,9 @@ def message_columns(
     checks_bodies: bool = True,
     fields: Collection[str] | None = None,
 ) -> dict[str, Column]:
-    """Return a column for each field that senders give, under the field's name, read from the rows of a DataFrame.
+    """Return a column for each field that senders give, under the field's name. Each fails its task to refuse a value.
 
-    Each column fails its task when it refuses a row's value. Without `checks_bodies` the column of bodies refuses only
-    rows that JSON cannot hold unchanged (see `_as_json`). `fields` names the fields to return (None: all).
+    Without `checks_bodies` the column of bodies refuses only rows that JSON cannot hold unchanged.
     """
     from pyspark.sql import functions as F
 
@@ -87,7 +82,7 @@ def message_columns(
     require_columns(frame.columns, body)
     text = _body(frame, body)
     as_json = body is None and "body" not in kinds
-    # In a row that is sent whole, as JSON, only the columns that a FIFO queue needs have a meaning.
+    # In a row that is sent whole, only the columns for a FIFO queue have a meaning.
     meaningful = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
     kinds_by_column = {name: kinds[name] for name in meaningful if name in kinds}
     for name, kind in kinds_by_column.items():
@@ -118,36 +113,32 @@ def message_columns(
 
 
 def _room_beside(size: Column, most: int) -> Column:
-    """Return how many bytes attributes may have, given the size of the body.
-
-    If a body is missing, or too long by itself, attributes have as much room as with an empty body. The row is refused
-    for its body.
-    """
+    """Return the bytes left for attributes. A missing or too long body, which refuses its row, counts as empty."""
     from pyspark.sql import functions as F
 
     return F.when(size <= most, F.lit(most) - size).otherwise(F.lit(most))
 
 
 def place_of_bodies(columns: Collection[str], body: str | None) -> str:
-    """Return a phrase for errors that says where a DataFrame with these columns has its bodies."""
     return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows and the sum of their hashes, which distinguish a send from a send of other rows."""
+    """The number of rows and the sum of their hashes, which tell a send from another."""
 
     rows: int
     hashes: int
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Fingerprint:
-        """Return the fingerprint from the values of `fingerprint`. Spark gives null as the sum of no hashes."""
         return cls(int(values[0]), int(values[1] or 0))
 
 
 def fingerprint() -> list[Column]:
-    """Return two aggregates over `message_columns`: the count of rows, and the sum of their hashes. The order of the
-    rows does not change the sum. Delays are not hashed: they may be the queue's default (see `attempts.content_of`)."""
+    """Return the aggregates of a Fingerprint over `message_columns`.
+
+    Delays are not hashed: they may be the queue's default (see `attempts.content_of`).
+    """
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))
@@ -156,20 +147,13 @@ def fingerprint() -> list[Column]:
 
 
 class Watch:
-    """Compares the rows that a send writes with an earlier evaluation of them, by their fingerprints.
-
-    `counted` is the fingerprint of the earlier evaluation. If `counted` is None, nothing is watched.
-    """
+    """Compares the rows that a send writes with an earlier evaluation, `counted` (None: not at all)."""
 
     def __init__(self, counted: Fingerprint | None) -> None:
         self._counted = counted
         self._observation: Any = None
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """Return rows of `message_columns` with an observation of their fingerprint.
-
-        `require_same` looks at the rows of the last call only.
-        """
         from pyspark.sql import Observation
 
         if self._counted is None:
@@ -178,8 +162,8 @@ class Watch:
         return rows.observe(self._observation, *fingerprint())
 
     def require_same(self) -> None:
-        """Raise InvalidParameterValue if the written rows have another fingerprint than the counted rows. Do nothing in
-        a session that reports no observations."""
+        """Raise InvalidParameterValue if the written rows differ. Do nothing in a session that reports no
+        observations."""
         observed = self._observation and self._observation.get
         if not observed or self._counted is None:
             return
@@ -250,10 +234,7 @@ def _trace_header(value: Column) -> Column:
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
-    """Return the column of attributes. The task fails if attributes are refused, or too large together with the body.
-
-    Twin of rules.message_attributes.
-    """
+    """Twin of rules.message_attributes."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -267,7 +248,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
     attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    # A map that was read from a file or from Arrow may have a key twice. Such a row is refused.
+    # A map from a file or from Arrow may have a key twice.
     has_distinct_names = F.size(F.array_distinct(F.map_keys(attributes))) == F.size(attributes)
     is_valid = (
         F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
@@ -291,7 +272,6 @@ def _attributes(kind: str | None, room: Column) -> Column:
 
 
 def _of_one_kind(one: Column) -> Column:
-    """Return the attribute with the one value that its type asks for, and with null as the other value."""
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -317,7 +297,7 @@ def _is_attribute(entry: Column) -> Column:
 
 
 def _size_of(entry: Column) -> Column:
-    """Return the size of one attribute. Twin of rules.message_attributes.size_of."""
+    """Twin of rules.message_attributes.size_of."""
     from pyspark.sql import functions as F
 
     attribute = entry["value"]
@@ -326,16 +306,12 @@ def _size_of(entry: Column) -> Column:
 
 
 def _whole(pattern: str) -> str:
-    """Return a pattern that matches whole texts only. Java's $ also matches before a line end."""
+    """Return a pattern for whole texts. Java's $ also matches before a line end."""
     return rf"\A(?:{pattern})\z"
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """Return the error of a send that failed before anything was sent. A task refused a row, Spark could not compute
-    one, or Spark's disk is full or fails.
-
-    Return None for any other cause, for example because the process was told to end.
-    """
+    """Return the error of a send whose rows or disk failed, or None for another cause."""
     match = raised_in_sql(error, _REFUSAL)
     if match is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
@@ -351,7 +327,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
         bound: The rule that the value breaks. For MISSING it is the missing field, for CHARACTER the character.
         column: A phrase that says where the row has the value.
         shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
-        queue: The attributes of the queue that the row was sent to.
+        queue: The queue's attributes.
     """
     value = _decoded(shown)
     if field == MISSING:
@@ -368,8 +344,7 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
 
 
 def full_disk(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error of a send that a full or failing disk ended, or None for another cause. The send wrote to
-    `place`."""
+    """Return the error if a full or failing disk ended a send to `place`, or None."""
     failure = failure_of_storage(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -383,7 +358,6 @@ def _not_computed(error: Exception) -> LedgerError | None:
 
 
 def _decoded(shown: str) -> str | None:
-    """Return the text that hexadecimal digits encode, or None for NULL and UNSHOWN."""
     return None if shown in (NULL, UNSHOWN) else bytes.fromhex(shown).decode("utf-8", "backslashreplace")
 
 
@@ -394,13 +368,11 @@ def _quoted(value: str | None) -> str:
 
 
 def _checked_body(text: Column, most: int, at: str) -> Column:
-    """Return the column of bodies. Fail the task of a row whose body is refused. `at` is a phrase for where rows have
-    the body. Twin of rules.message.body."""
+    """Twin of rules.message.body."""
     from pyspark.sql import functions as F
 
     size = F.octet_length(text)
     wrong_character = F.regexp_extract(text, FORBIDDEN, 0)
-    # Bytes that are not UTF-8 form no character, so NO_UTF_8 takes the place of the name.
     name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(wrong_character, "UTF-16BE")), "^0+(?=.)", ""))
     name_or_no_utf8 = F.when(F.is_valid_utf8(text), name).otherwise(F.lit(NO_UTF_8))
     return (
@@ -412,20 +384,19 @@ def _checked_body(text: Column, most: int, at: str) -> Column:
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Return a column that says whether a text has no forbidden character. Twin of rules.text.forbidden."""
+    """Twin of rules.text.forbidden."""
     from pyspark.sql import functions as F
 
     has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)
     is_valid = reduce(and_, has_none_of_others, F.is_valid_utf8(text)) & ~text.rlike(CONTROLS)
-    # Java's regular expressions see bytes that are not UTF-8 as #xFFFD, which is not plain.
+    # Java reads bytes that are not UTF-8 as #xFFFD, which is not plain.
     return text.rlike(PLAIN) | is_valid
 
 
 def _refuse(field: str, bound: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
     """Return an expression that fails its task with an error that `refusal` reads.
 
-    `at` is a phrase for where a row has the `value`. The error has both in hexadecimal digits, because a value may have
-    any character.
+    Place and value are in hexadecimal digits: a value may have any character.
     """
     from pyspark.sql import functions as F
 
@@ -445,10 +416,7 @@ def checked(
     column: str = "",
     given: Column | None = None,
 ) -> Column:
-    """Return `value` where `is_valid` is true. Elsewhere fail the task, so that the send is refused (see `refusal`).
-
-    The refusal names the column, and shows the row's value `given`.
-    """
+    """Return `value` where `is_valid`. Elsewhere fail the task, and show the column's `given` value."""
     from pyspark.sql import functions as F
 
     at = f"the column {column}" if column else ""
@@ -456,8 +424,7 @@ def checked(
 
 
 def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
-    """Return the column of an identifier. Fail the task of a row with an invalid identifier. `missing` is the
-    expression that refuses a null (None: a null is allowed)."""
+    """Check an identifier. `missing` refuses a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
@@ -469,16 +436,14 @@ def _identifier(value: Column, field: str, column: str, missing: Column | None =
 def _as_json(frame: DataFrame) -> Column:
     """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
-    The task fails for a text, at any depth, that is not UTF-8: Spark would replace its bytes by U+FFFD. The task also
-    fails for a number, at any depth, that is NaN or infinite: Spark would write it as a text. Columns whose names
-    differ only in capitals are not checked.
+    Spark would write U+FFFD for bytes that are not UTF-8, and texts for NaN and infinite numbers. Columns whose names
+    differ only in capitals, which Spark cannot name, are not checked.
     """
     from pyspark.sql import functions as F
 
     row = F.to_json(F.struct("*"), JSON_OPTIONS)
     names = Counter(name.lower() for name in frame.columns)
     for field in schema_of(frame)["fields"]:
-        # Spark can name no column whose name differs from another column's only in capitals.
         for condition in (
             not_utf8_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
         ):
@@ -493,7 +458,6 @@ def _as_json(frame: DataFrame) -> Column:
 
 
 def _body(frame: DataFrame, body: str | None) -> Column:
-    """Return the column of bodies: the column that `body` names, or the whole row as JSON."""
     from pyspark.sql import functions as F
 
     kinds = dict(frame.dtypes)

@@ -1,6 +1,6 @@
-"""Bulk sends of DataFrames: tasks write segments, and one commit publishes them.
+"""Bulk sends of DataFrames: tasks write segments of their own, and one commit publishes them.
 
-In a send to a standard queue, each task writes segments of its own. Only a send to a FIFO queue shuffles rows.
+Only a send to a FIFO queue shuffles rows.
 """
 
 from __future__ import annotations
@@ -58,14 +58,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: If at most this many stored messages may make sent messages duplicates, the driver reads and broadcasts them. Spark's
-#: tasks read more messages faster than the driver.
+#: Up to this many stored messages are broadcast to find duplicates. Spark's tasks read more faster than the driver.
 FEW = 100_000
-#: If more files may have such messages, Delta's reader reads them.
+#: Delta's reader reads more files than this.
 MOST_FILES = 1_000
-#: The columns of these messages. LTZ: the session may take "timestamp" for a time without a zone.
+#: LTZ: a session may take "timestamp" for a time without a zone.
 _REMEMBERED = "message_group_id string, message_deduplication_id string, sequence_number bigint, sent_at timestamp_ltz"
-#: Characters that Spark reads as a pattern in the path of a file.
+#: Spark takes a path with these for a pattern.
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -88,14 +87,10 @@ class Sent:
 class Rows:
     """The messages of a DataFrame, as `bulk_rows.message_columns` reads them.
 
-    `plan`: returns the rows. Its first argument says whether bodies are checked as well as the other fields. Its second
-    argument has the wanted fields (None: all).
+    `plan`: returns the rows, with or without checked bodies, and with some fields (None: all).
     `fields`: the fields that the DataFrame has values of.
-    `is_unplaced`: tasks check the bodies and place the rows, if they can write the files without Spark's writer. Never
-    for FIFO queues.
-    `absent`: see Placed.
-    `bodies_at`: a phrase that says where the DataFrame has the bodies.
-    `has_delays`: the DataFrame has a column of delays.
+    `is_unplaced`: tasks may check the bodies and place the rows.
+    `absent`, `bodies_at`: see Placed and Unplaced.
     """
 
     plan: Callable[[bool, frozenset[str] | None], DataFrame]
@@ -107,18 +102,17 @@ class Rows:
 
     @cached_property
     def checked(self) -> DataFrame:
-        """The rows with all fields. Each field is checked when Spark computes the rows."""
+        """The rows with all fields."""
         return self.plan(True, None)
 
     @cached_property
     def unchecked(self) -> DataFrame:
-        """The rows with the fields that the DataFrame has values of. All but the bodies are checked."""
+        """The rows with the DataFrame's own fields. Bodies are not checked."""
         return self.plan(False, self.fields)
 
 
 class BulkSender:
-    """Writes DataFrames into segments. Each send has a key of its own (new, or made from the attempt id) in its
-    segments' names, so no other send appends to them."""
+    """Writes DataFrames into segments that no other send appends to."""
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
@@ -131,8 +125,7 @@ class BulkSender:
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
-        """Send every row. See Queue.send."""
-        # These checks come before Spark computes or stages anything.
+        """See Queue.send."""
         self._store.transactions.require_writable("send")
         self._writer.require_takes(queue)
         self._store.times.require(queue, clock)
@@ -170,17 +163,15 @@ class BulkSender:
             place_of_bodies(frame.columns, body),
             has_delays,
         )
-        # Spark analyses the columns now, so that an error in them refuses the send before anything is staged.
+        # Spark's analysis refuses a wrong send before anything is staged.
         _ = rows.unchecked if rows.is_unplaced else rows.checked
         return rows
 
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
-        """Send rows under an attempt id: first count and hash the rows, to recognize a retry.
+        """Send rows under an attempt id. Their count and hashes recognize a retry.
 
-        Spark evaluates the rows again to write them. If the written rows have another fingerprint than the counted
-        rows, the send is refused before the commit (see `Watch.require_same`). If Spark commits, nothing can be checked
-        between Spark's write and its commit. Then the rows are computed once, and the executors keep them until the
-        send is done.
+        Spark evaluates the rows again to write them, and `Watch.require_same` compares both before the commit. If Spark
+        itself commits, the executors keep the rows instead.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -205,10 +196,9 @@ class BulkSender:
         for losses in tries:
             with self._writer.turn(queue, losses):
                 earlier_key = sent_before(self._store.engine, attempt)
-                # If another process sends under the same attempt id first, this process commits nothing. The next try
-                # finds the segments of that send.
+                # If another process sends under the attempt id first, the next try finds its segments.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
-                    # Some of the messages may be finished and dropped by now.
+                    # Some may be dropped by now.
                     return replace(self._sent(queue, earlier_key or attempt.key), count=counted.rows)
         raise tries.outlasted()
 
@@ -228,8 +218,7 @@ class BulkSender:
     def _by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
-        """Return the rows with their places. If the written rows have another fingerprint than `expected`, the send is
-        refused."""
+        """Place the rows, and refuse the send if they differ from `expected`."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
@@ -238,7 +227,6 @@ class BulkSender:
 
         if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
-            # The fingerprint needs all fields, also those that the DataFrame has no values of.
             unchecked = rows.unchecked if expected is None else watch.over(rows.plan(False, None))
             rows_for_tasks = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
             unplaced = Unplaced(rows_for_tasks, rows.bodies_at, delay)
@@ -248,25 +236,22 @@ class BulkSender:
         )
 
     def _send_in_order(self, queue: QueueRecord, rows: Rows, clock: Clock) -> Sent:
-        """Send rows to a FIFO queue: leave duplicates out, and commit only as the next send.
+        """Send rows to a FIFO queue, without duplicates. Twin of `verbs.sending.Sender`.
 
-        A purge counts as a send, too. If a send or purge of the queue was committed since this send read the count of
-        sends, this send decides again.
+        If another send or purge was committed since this send read the count of sends, this send decides again.
 
-        Spark shuffles bodies to the lanes of their groups. If the scope of deduplication is the whole queue, Spark
-        first shuffles the bodies by their deduplication ids. A join with more than FEW stored messages may shuffle
-        bodies once more. Twin of `verbs.sending.Sender`.
+        Spark shuffles bodies to the lanes of their groups. If the whole queue is the scope of deduplication, it first
+        shuffles them by deduplication id.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        # Each lane gets one segment of the send. The number of the lane is the segment's ordinal.
         lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
         keyed = rows.checked.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
         identity, shuffled_by = ["message_deduplication_id"], []
         if queue.attributes["DeduplicationScope"] == "messageGroup":
-            # All messages of a group are in one lane, so the shuffle by lanes also brings duplicates together.
+            # A group is in one lane, so duplicates meet there.
             identity, shuffled_by = ["message_group_id", *identity], ["ordinal"]
             keyed = keyed.repartition(*shuffled_by)
         copies = Window.partitionBy(*shuffled_by, *identity).orderBy("place")
@@ -277,8 +262,7 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                # Read the clock after the count of sends. Otherwise a process that pauses between the two could send at
-                # an instant before the last send.
+                # Count first: a process that pauses in between must not send at an instant before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
@@ -295,10 +279,9 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
-        """Return the stored messages that make a sent message with the same id a duplicate, or None if there are none.
+        """Return the stored messages that make sent messages duplicates. Twin of rules.fifo.is_duplicate.
 
-        Twin of rules.fifo.is_duplicate. A send or a purge that this read misses raises the count of sends, so the
-        caller's send does not commit.
+        A send or purge that this read misses raises the count of sends, so the caller's send does not commit.
         """
         from pyspark.sql import functions as F
 
@@ -317,10 +300,9 @@ class BulkSender:
         return recent_rows.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 
     def _read_since(self, queue: QueueRecord, since: int) -> DataFrame:
-        """Return those stored messages of a queue that were sent after an instant, without those set aside.
+        """Return a queue's stored messages after an instant, without those set aside.
 
-        Spark reads the files that the ledger's own client finds in the log. Delta's reader would take three jobs to
-        find them. Delta's reader reads only if `files_since` returns None.
+        Delta's reader would take three jobs to find the files that the ledger's client knows.
         """
         engine = self._store.engine
         condition = f"sent_at > timestamp_millis({since}) AND {not_set_aside(engine, queue.id)}"
@@ -340,11 +322,11 @@ class BulkSender:
             raise self._unreadable(message_of(error)) from error
 
     def files_since(self, queue: QueueRecord, since: int) -> list[str] | None:
-        """Return the paths of the files that may have messages of a queue that were sent after an instant.
+        """Return the files that may have messages sent to a queue after an instant, or None if Delta's reader must find
+        them.
 
-        Return None if the client does not know the files, if they are too many, or if Spark would take their paths for
-        patterns. Also return None on a storage that may lose the end of a file: Spark's reader passes by an empty file,
-        and Delta's reader does not. On a local path, check the sizes.
+        Spark's reader passes by an empty file, and Delta's does not. So the result is None where a storage may lose the
+        end of a file, and on a local path the sizes are checked.
         """
         place = recorded(self._path)
         if not (place.is_local or place.scheme in OBJECT_STORES) or _PATTERN.search(self._path):
@@ -366,11 +348,10 @@ class BulkSender:
         return engine.damage("messages") or StorageFailed(engine.place("messages"), reason, "send")
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
-        """Return the result of a committed send. Raises QueueDoesNotExist if the queue was deleted meanwhile, and
-        StorageFailed with `unknown` if the result cannot be read.
+        """Return the result of a committed send. Raises QueueDoesNotExist, or StorageFailed with `unknown`.
 
-        The deletion of a queue does not conflict with a send's commit, and the messages are deleted with the queue. So
-        the queue is looked up again, after the commit and after the count. If a send returns, any deletion came later.
+        A deletion of the queue does not conflict with the send's commit, and deletes the messages. So look the queue up
+        last: a deletion then came later.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):
@@ -390,10 +371,9 @@ def _same(rows: DataFrame) -> DataFrame:
 
 
 def _sequence_number(send: int, number_in_send: Column, lanes: int) -> Column:
-    """Return the column of sequence numbers. Twin of rules.fifo.sequence_number.
+    """Return sequence numbers. Twin of rules.fifo.sequence_number.
 
-    `number_in_send` is the number of a message in the send. The expression fails the task of a row beyond the bound,
-    whose sequence number would be one of the next send.
+    A row beyond the bound, whose number would be one of the next send, fails its task.
     """
     from pyspark.sql import functions as F
 

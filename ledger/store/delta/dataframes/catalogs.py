@@ -1,7 +1,4 @@
-"""A check whether Spark's catalog outlives the session.
-
-The names of ledgers in schemas, and deployed views, exist only in the catalog.
-"""
+"""A check whether Spark's catalog, with the names of ledgers and views, outlives the session."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ FIX = "start sessions with a metastore, by the lines of conf/spark-hive.conf"
 
 
 def is_in_memory_only(spark: SparkSession, schema: str) -> bool:
-    """Return whether the catalog of a schema is only in this application's memory."""
     is_session_catalog = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
     return is_session_catalog and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 

@@ -1,7 +1,6 @@
 """Casts of a DataFrame to an output table's columns: `rules.column_types` as SQL expressions.
 
-A value that a cast would change fails its task, in the one evaluation of the rows. The error names the column and the
-message, and `row_errors.value_refused` finds both in Spark's error text.
+A value that a cast would change fails its task. `row_errors.value_refused` reads the error.
 """
 
 from __future__ import annotations
@@ -44,35 +43,31 @@ from ledger.store.delta.dataframes.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The first and last day and instant that Python has. Most readers of tables have no others.
+#: The bounds of Python and of most readers of tables.
 YEARS = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-#: Placeholders: VALUE for the value in a sentence, MESSAGE for the message id of the row in an expression.
+#: Placeholders in a sentence and in an expression.
 VALUE, MESSAGE = "\x01", "\x02"
-#: Errors show this many characters of a value.
 SHOWN_CHARACTERS = 80
-#: Two to the power of 64. It cuts a number of up to 38 digits into two parts that whole numbers of 64 bits can hold.
+#: 2**64 cuts a number of up to 38 digits into two whole numbers of 64 bits.
 TWO_TO_64 = "18446744073709551616"
-#: The first double above the whole numbers of 64 bits. Spark casts it to the greatest of these numbers.
+#: The first double above the whole numbers of 64 bits. Spark casts it to the greatest of them.
 BEHIND_LONG = "9223372036854775808D"
 MICROSECONDS_OF_DAY = 86_400_000_000
 
 
 def schema_of(frame: DataFrame) -> dict[str, Any]:
-    """Return the columns of a DataFrame as Delta's log writes them."""
     schema: dict[str, Any] = json.loads(frame.schema.json())
     return schema
 
 
 def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
-    """Return the frame with the types of a table's columns.
+    """Return the frame with the types of a table's columns, and without other columns.
 
-    Columns that the table does not have are left out without an error. Spark adds the columns that the frame lacks when
-    it writes. In a column of `partitions`, a text that Delta would read back as null fails its task. So does each
-    binary value that is not null.
+    In a column of `partitions`, a binary value, or a text that Delta would read back as null, fails its task.
     """
     lower_partitions = {name.lower() for name in partitions}
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
@@ -87,8 +82,7 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
                 cast, plain(column["type"]), field["name"], is_partition=field["name"].lower() in lower_partitions
             )
             if _has_metadata(field):
-                # The metadata may ask for a length or an expression of the column's earlier table. A cast drops the
-                # metadata.
+                # Metadata may ask for a length or an expression of an earlier table's column. A cast drops it.
                 cast = f"CAST({cast} AS {_sql(plain(column['type']))})"
         elif field["type"] == VOID:
             void_columns.append(value)
@@ -96,14 +90,12 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         if cast is not None and column is not None:
             columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
     for value in void_columns:
-        # A column of the type void holds only nulls and is left out. But its expression may raise, as assert_true does,
-        # so this filter computes it.
+        # A void column's expression may raise, as assert_true does, so compute it.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
 
 def _has_metadata(field: Any) -> bool:
-    """Return whether a field, or a field inside it, has metadata."""
     if not isinstance(field, Mapping):
         return False
     inner = [field.get(part) for part in ("type", "elementType", "keyType", "valueType")]
@@ -111,8 +103,7 @@ def _has_metadata(field: Any) -> bool:
 
 
 def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
-    """Return an expression for the value in the column's type. The expression fails if the cast would change the
-    value."""
+    """Return the value in the column's type. The expression fails if the cast would change it."""
     if source_type == column:
         return value
     if isinstance(source_type, str) or isinstance(column, str):
@@ -148,7 +139,7 @@ def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], dep
 
 
 def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
-    """Return an expression for the value. The expression fails if Delta, or its readers, would change the value."""
+    """Return the value. The expression fails if Delta, or its readers, would change it."""
     conditions = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
     conditions += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
     conditions += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
@@ -163,10 +154,7 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
 
 
 def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
-    """Return SQL conditions for a value with a day or an instant, at any depth, outside the years of Delta's readers.
-
-    At least one of the conditions is true for such a value.
-    """
+    """Return conditions. One is true if a day or instant, at any depth, is outside YEARS."""
     if isinstance(kind, str):
         if kind not in YEARS:
             return []
@@ -176,7 +164,7 @@ def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
-    """Return SQL conditions. At least one is true for a value with a map, at any depth, that has a key twice."""
+    """Return conditions. One is true if a map, at any depth, has a key twice."""
     if isinstance(kind, str):
         return []
     conditions = _of_inner(value, kind, depth, _key_twice)
@@ -186,27 +174,20 @@ def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions. At least one is true for a value with a text, at any depth, that is not UTF-8.
-
-    A cast of bytes can make such a text.
-    """
+    """Return SQL conditions. One is true if a text, at any depth, is not UTF-8, as a cast of bytes can be."""
     if isinstance(kind, str):
         return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
     return _of_inner(value, kind, depth, not_utf8_conditions)
 
 
 def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions. At least one is true for a value with an infinite number or NaN, at any depth.
-
-    Spark orders NaN above all numbers.
-    """
+    """Return SQL conditions. One is true if a number, at any depth, is infinite or NaN, which Spark orders last."""
     if isinstance(kind, str):
         return [f"abs({value}) >= {kind}('Infinity')"] if kind in FLOATS else []
     return _of_inner(value, kind, depth, not_finite_conditions)
 
 
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
-    """Return the `conditions` of the values inside a value."""
     if kind["type"] == "struct":
         fields = [(f"{value}.{quoted(inner_field['name'])}", inner_field["type"]) for inner_field in kind["fields"]]
         return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
@@ -223,7 +204,6 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:
-    """Return an expression of the type `to` that fails its task with a sentence. The value replaces VALUE in it."""
     before, marker, after = sentence.partition(VALUE)
     shown = _escape_bars(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
     beginning, end = literal(REFUSES + with_points(before)), literal(with_points(after) + END)
@@ -232,7 +212,7 @@ def _refusal(sentence: str, value: str, to: str) -> str:
 
 
 def _escape_bars(text: str) -> str:
-    """Return the expression of a text, with its bars escaped as `output_columns.refused_value` reads them."""
+    """See `output_columns.refused_value`."""
     return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
@@ -244,7 +224,7 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
     name, inside = ".".join(path), path[0] if path[1:] else ""
     to, wide = _sql(column), value
     if source_type == "float":
-        # Spark compares the bounds of whole numbers with the float itself, which has too few digits.
+        # Spark would compare bounds of whole numbers with the float itself, which has too few digits.
         wide = f"CAST({value} AS DOUBLE)"
     cast, survives = f"TRY_CAST({wide} AS {to})", ""
     if source_type in ("date", "timestamp", "timestamp_ntz"):
@@ -254,13 +234,11 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := decimal_of(source_type)) is not None:
-        # The decimal `wider` has as many places as 38 digits allow, so that Spark rounds no float that has other
-        # digits.
+        # With fewer places, Spark could round a float that has other digits to the value.
         wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # Do not cast the float to a double: Spark would merge the casts of an integer to a float and on to a double
-        # into one exact cast.
+        # Through a double, Spark would merge the casts of the integer into one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"
@@ -272,13 +250,13 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
 
 
 def _decimal(double: str, to: str) -> str:
-    """Return the decimal that a double means (`rules.column_types`), or null if the type cannot hold its digits.
+    """Return the decimal that a double means (`rules.column_types`), or null if the type cannot hold it.
 
-    Spark's own cast reads Java's text of the double. From FIRST_OF_WHOLE (2**53) on, that text depends on the version
-    of Java.
+    Spark's cast reads Java's text of the double. From FIRST_OF_WHOLE (2**53) on, this text depends on the version of
+    Java.
     """
-    # A double of FIRST_OF_WHOLE or more is `high` * 2**64 + `half` * 2. Both parts are whole numbers of 64 bits. No
-    # division rounds: a double has 53 bits, followed by zeros.
+    # A double of FIRST_OF_WHOLE or more is `high` * 2**64 + `half` * 2, both whole numbers of 64 bits. No division
+    # rounds: after a double's 53 bits come zeros.
     high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
     half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
     whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
@@ -289,10 +267,9 @@ def _decimal(double: str, to: str) -> str:
 
 
 def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
-    """Return the value as an instant of another type, and a condition for an unchanged instant. Both use UTC, not the
-    session's zone."""
+    """Return the value as another type, and a condition that this changes no instant. Both use UTC."""
     epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
-    # A day has 86,400 seconds, and an interval of seconds does not depend on time zones.
+    # An interval of seconds does not depend on time zones.
     seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"
     micros = {
         "date": f"CAST(unix_date({value}) AS BIGINT) * {MICROSECONDS_OF_DAY}L",

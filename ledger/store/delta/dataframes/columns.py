@@ -1,6 +1,6 @@
 """The rules of `ledger.rules` again, as Spark expressions on columns.
 
-Tests compare expressions with their twins in `ledger.rules`. A message's *ordinal* is its place in its segment (`seq`).
+Tests compare them with their twins there.
 """
 
 from __future__ import annotations
@@ -17,28 +17,25 @@ from ledger.store.delta.model.tables import EXPIRED_BEFORE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Messages are joined with runs and sets by blocks of 2**BLOCK_SHIFT (1,024) ordinals, so that each row is compared
-#: with few others. These are not the blocks of 32,768 ordinals of sets (see `model.run_sets`).
+#: Messages are joined with runs and sets by blocks of 1,024 ordinals, so each row is compared with few others. A set
+#: has a block of 32,768 (see `model.run_sets`).
 BLOCK_SHIFT = 10
-#: BLOCKS repeats a row about a run or a set for each block that the run or set touches. The column `block` has the
-#: block's number. A word has the bits of 64 ordinals, and the words of a segment are numbered from 0. WORD is the
-#: number of the row's first word in the block, and BITS_OF_BLOCK has the row's words in the block.
+#: BLOCKS repeats a row for each block that its run or set touches. WORD is the number, in the segment, of the row's
+#: first word (64 ordinals) in the block. BITS_OF_BLOCK are the row's words there.
 BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
 WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
 BITS_OF_BLOCK = (
     f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
 )
-#: The number of bits (a bucket) in a bitmap of Spark's function bitmap_construct_agg.
+#: The bits of a bitmap of Spark's bitmap_construct_agg.
 BITMAP = 32_768
 
 
 def quoted(column: str) -> str:
-    """Return the name of a column in backticks, so that Spark takes any name: with dots, spaces or backticks."""
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status. It needs the columns of a message joined with its record, and `expires_at` (null: expiry
-#: does not count). `{now}` is the instant.
+#: Twin of rules.state.status, on a message with its record and `expires_at` (null: none). `{now}` is the instant.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -48,16 +45,14 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: The attributes that the sender gave a message, without the ledger's own entry SENDER. Null if the sender gave none.
+#: SENDER is the ledger's own.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
 _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
-#: The fields of a message that users see, as expressions on its row of `messages`, each under its field's name.
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at. It needs the columns of a message joined with its record, and those of its queue's
-#: row as `queues`.
+#: Twin of rules.state.expires_at, on a message with its record and its row of `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
         THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
@@ -68,14 +63,12 @@ EXPIRES_AT = """timestamp_millis(CASE
 
 
 def message_id(segment_name: Column, seq: Column) -> Column:
-    """Return the message id. Twin of rules.message_id.message_id."""
     from pyspark.sql import functions as F
 
     return F.concat(segment_name, F.lpad(F.lower(F.hex(seq)), 8, "0"))
 
 
 def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Column, receipt_id: Column) -> Column:
-    """Return the receipt handle. Twin of rules.receipt_handle.encode."""
     from pyspark.sql import functions as F
 
     text = F.concat_ws(".", queue, lane.cast("string"), segment_name, seq.cast("string"), receipt_id)
@@ -85,7 +78,7 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
 def split_handle(handle: Column) -> Column:
     """Return the parts of a handle, for `handle_is_valid` and `handle_parts`.
 
-    Make the parts a column of their own. Otherwise Spark splits the handle again in each branch that uses the parts.
+    Make them a column. Otherwise Spark splits the handle again in each branch that uses them.
     """
     from pyspark.sql import functions as F
 
@@ -93,21 +86,18 @@ def split_handle(handle: Column) -> Column:
 
 
 def handle_is_valid(handle: Column, parts: Column, queue: str) -> Column:
-    """Return whether a text is a receipt handle of the queue with this id. Twin of rules.receipt_handle.decode.
-
-    `parts` is a column of `split_handle`.
-    """
+    """Return whether a text is a handle of the queue with this id. Twin of rules.receipt_handle.decode."""
     from pyspark.sql import functions as F
 
     checksum = F.element_at(parts, -1)
     body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
     has_form = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
-    # Only a text in the form of a handle has an ordinal to compare with the bound.
+    # Only a text in this form has an ordinal to compare.
     return F.coalesce(F.when(has_form, handle_parts(parts)["seq"] < SEQ_BOUND), F.lit(False))
 
 
 def handle_parts(parts: Column) -> dict[str, Column]:
-    """Return lane, segment, seq and receipt_id of a valid handle. `parts` is a column of `split_handle`."""
+    """Return lane, segment, seq and receipt_id of a valid handle, from `split_handle`."""
     from pyspark.sql import functions as F
 
     return {
@@ -119,7 +109,7 @@ def handle_parts(parts: Column) -> dict[str, Column]:
 
 
 def segment_of_send(key: str, ordinal: Column) -> Column:
-    """Return the name of the segment with the number `ordinal` of a send. Twin of rules.message_id.segment."""
+    """Twin of rules.message_id.segment."""
     from pyspark.sql import functions as F
 
     first = segment(key, 0)
@@ -136,14 +126,13 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 
 
 def block(seq: str) -> str:
-    """Return SQL for the block (of 1,024 ordinals) of an ordinal."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
 
 
 def is_member(seq: str, row: str = "") -> str:
-    """Return SQL for whether a row is about the message with the ordinal `seq`, which must be in the row's block.
+    """Return SQL for whether a row is about the message with the ordinal `seq`, in the row's block.
 
-    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views. `row` is the prefix of its columns' names.
+    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"
@@ -151,14 +140,13 @@ def is_member(seq: str, row: str = "") -> str:
 
 
 def status(now: str) -> Column:
-    """Return the status of a message at the instant `now`, an SQL expression. Twin of rules.state.status."""
+    """Twin of rules.state.status. `now` is an SQL expression."""
     from pyspark.sql import functions as F
 
     return F.expr(STATUS.format(now=now))
 
 
 def instant_literal(milliseconds: int) -> str:
-    """Return SQL for an instant."""
     return f"timestamp_millis({milliseconds})"
 
 

@@ -1,14 +1,8 @@
 """The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
-`evaluated_once` computes rows once, so that the rows that are written are the rows that are acknowledged or counted.
-
-Spark raises an error for a file that is missing or corrupt, unless a setting of the session makes it skip these files.
-If the session has this setting, `require_readable` reads the rows once more, in a session of our own that skips no
-file.
-
-Within `stored_in_microseconds`, instants are stored in microseconds, whatever the session says. Spark's default is
-INT96. Many readers convert INT96 to nanoseconds in 64 bits, which overflow after the year 2262. From such a file,
-pyarrow reads the last second of the year 9999 as a day of 1816. Only the session has a setting for the unit.
+Spark stores instants as INT96 by default. Many readers convert these to nanoseconds in 64 bits, which overflow after
+the year 2262: pyarrow reads the last second of the year 9999 as a day of 1816. Only the session has a setting for the
+unit.
 """
 
 from __future__ import annotations
@@ -28,24 +22,16 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.engine import Engine
 
-#: Settings that make a session skip files which are missing or corrupt.
 PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def require_readable(
     session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
 ) -> None:
-    """Raise an error for a missing or corrupt file of `messages` that the session would skip.
+    """Raise an error for a missing or corrupt file of `messages` that a setting of the session would skip.
 
-    Reads the rows once more if the session skips such files. Otherwise does nothing.
-
-    Args:
-        session: The session in which the caller reads the rows.
-        rows: Makes the same rows in another session.
-        engine: The engine of the table.
-        verb: The name of the caller's action in errors.
-
-    Raises LedgerDamaged or StorageFailed.
+    `rows` makes the same rows in another session. `verb` names the caller's action in errors. Raises LedgerDamaged or
+    StorageFailed.
     """
     if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
         return
@@ -62,12 +48,10 @@ def require_readable(
 
 @contextmanager
 def evaluated_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield the frame's rows, which are computed now and never again. Free the rows at the end.
+    """Yield the frame's rows, which are computed now and never again, and free them at the end.
 
-    The rows are kept by a local checkpoint, because `persist` has two faults. Any later frame of an equal plan, also in
-    the user's own reads, would get the persisted rows, even after its source changed. And Spark would compute lost rows
-    again, perhaps with other values. Lost rows of a local checkpoint are an error. If the user cached the frame, its
-    rows are read from that cache, and the frame stays cached.
+    `persist` would compute lost rows again, perhaps with other values, and serve its rows to any later frame of an
+    equal plan. Lost rows of a local checkpoint are an error.
     """
     kept = frame.localCheckpoint(eager=True)
     try:
@@ -83,8 +67,7 @@ SETTING, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 
 
 class _Sessions:
-    """Counts the writes that each session has under way, and keeps the setting that the session had before these
-    writes."""
+    """Counts each session's writes, and keeps its setting from before them."""
 
     def __init__(self) -> None:
         self._renew()
@@ -115,8 +98,7 @@ _sessions = _Sessions()
 
 @contextmanager
 def stored_in_microseconds(rows: DataFrame) -> Iterator[None]:
-    """Let the session of some rows write instants in microseconds. When the last of several such writes ends, restore
-    the user's setting. For rows without instants do nothing."""
+    """Let a session write instants in microseconds. The last of several such writes restores the setting."""
     session = rows.sparkSession
     if "timestamp" not in rows.schema.json():
         yield

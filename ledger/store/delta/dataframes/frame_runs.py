@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 def runs_of_bits(places: DataFrame) -> pa.Table:
-    """Return places (lane, segment, seq) as RUNS. The driver gets a bitmap of 4 KB for each bucket of 32,768 places
-    with a message."""
+    """Return places (lane, segment, seq) as RUNS."""
     parts = []
     for row in bitmaps(places).to_pylist():
         first, last = run_algebra.ones(row["bitmap"])
@@ -33,8 +32,6 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 
 
 def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    """Return a row for each bucket (BITMAP ordinals) that has a place, by lane, segment and `keys`, with a bit for each
-    place."""
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
@@ -43,11 +40,7 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
 
 
 def as_sets(runs: pa.Table) -> pa.Table:
-    """Return runs (RUNS, in any order, and further columns) as rows with the column `bits`, as in the table
-    `visibility`.
-
-    Scattered runs of a block that share all other columns become one row, see `run_sets.rows_of`.
-    """
+    """Return runs, in any order, as rows of runs and sets, as in `visibility`."""
     others = [name for name in runs.column_names if name not in ("segment", "first_seq", "last_seq")]
     codes, some_row = numbered([runs[name] for name in others], runs.num_rows)
     names = runs["segment"].unique()
@@ -64,9 +57,9 @@ def as_sets(runs: pa.Table) -> pa.Table:
 
 
 def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
-    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that a run or a set touches.
+    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that one touches.
 
-    Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and the columns `others`.
+    Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and `others`.
     """
     from pyspark.sql import functions as F
 

@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Matches Spark's errors about a statement or its values, by the class of their SQLSTATE. Errors of a storage do not
-#: match.
+#: Spark's errors about a statement or its values, by the class of their SQLSTATE.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
 
 
 class Frames:
-    """The DataFrame side of a store, on the user's own session."""
-
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._locations = spark, store, locations
         self.send = BulkSender(spark, store, locations).send
@@ -43,14 +40,12 @@ class Frames:
 
     @property
     def session(self) -> SparkSession:
-        """The user's session."""
         return self._spark
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """Return the messages of a grant as the DataFrame of `Claim.dataframe`.
 
-        Spark reads only files of the messages' segments that may hold the messages, unless the claim has too many
-        segments (see `granted_reads`). Raises LedgerDamaged if a message has no row any more.
+        Raises LedgerDamaged if a message has no row any more.
         """
         from pyspark.sql import functions as F
 
@@ -76,17 +71,13 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed if the session would skip a missing or corrupt file of a claim's
-        messages."""
-
         def rows(strict: SparkSession) -> DataFrame:
             return Frames(strict, self._store, self._locations).messages(queue, grant)
 
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
-        """Return the rows of `messages` that the runs name. The result may have other rows, too, which the caller
-        drops. Several reads become a union."""
+        """Return the rows of `messages` that the runs name, and perhaps others."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
@@ -94,19 +85,19 @@ class Frames:
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """Return, as RUNS, the messages of a queue that match an SQL predicate on the view `messages`.
 
-        Raises InvalidParameterValue if the text is not such a predicate, or if the predicate fails on a message.
+        Raises InvalidParameterValue if the text is no such predicate, or fails on a message.
         """
         from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
-        # From the id, and not from the name, Spark infers which partitions of the other tables it need not read.
+        # From the id, but not the name, Spark infers which partitions of other tables it need not read.
         tables["queues"] = f"(SELECT * FROM {tables['queues']} WHERE queue = '{queue.id}')"
         statement = view_statement("messages", tables, columns.instant_literal(now))
 
         def rows(session: SparkSession) -> DataFrame:
             return session.sql(statement)
 
-        # The user's session parses the predicate, because only that session has the user's functions.
+        # Only the user's session has the user's functions.
         require_readable(self._spark, rows, self._store.engine, "redrive")
         rows_of_queue = rows(self._spark)
         with _predicate(where, rows_of_queue.columns):
@@ -114,10 +105,7 @@ class Frames:
             return runs_of_bits(matching.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:
-        """Return a user's Arrow table as a DataFrame.
-
-        A column of Arrow's type null becomes a column of texts.
-        """
+        """Return a user's Arrow table as a DataFrame. A column of the type null becomes a column of texts."""
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
         try:
@@ -126,7 +114,6 @@ class Frames:
             raise self._refused_column(typed) or error from None
 
     def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
-        """Return the error of the first column that Spark refuses alone, or None if Spark takes each column."""
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -137,7 +124,7 @@ class Frames:
         return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """Evaluate receipt handles once, and return them with the actions that they ask for.
+        """Evaluate receipt handles once, and return them with their actions.
 
         Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list), and timeouts (one, or a
         column).
@@ -163,12 +150,10 @@ class Frames:
 
 @contextmanager
 def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
-    """Turn Spark's errors about a predicate into InvalidParameterValue."""
     try:
         yield
     except Exception as error:
-        # The error comes from Spark's parser, from Spark's analysis, or from a row. All these errors have the same
-        # form, perhaps deep in a Java trace.
+        # Errors of the parser, the analysis and a row have this form.
         match = AGAINST_SQL.search(str(error))
         if match is None:
             raise
@@ -178,7 +163,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
-    """Raise InvalidParameterValue if the DataFrame does not have the column, or has it with another type."""
+    """Raise InvalidParameterValue if the DataFrame lacks the column, or has it with another type."""
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(

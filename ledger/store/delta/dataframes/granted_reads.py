@@ -1,6 +1,6 @@
 """SQL predicates by which a claim's DataFrame reads its rows of `messages`.
 
-The predicates compare columns with literals, so that Spark can skip files and row groups.
+They compare columns with literals, so that Spark can skip files and row groups.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import pyarrow.compute as pc
 from ledger.delta_log.values import literal
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
 
-#: A read names at most SEGMENTS_BY_NAME segments, in at most MOST_ALTERNATIVES queues (see `Where.bounded`). If the
-#: segments need more than MOST_READS reads, one read covers all of the queues.
+#: A read names this many segments at most, in MOST_ALTERNATIVES queues. Beyond MOST_READS, one read covers all queues.
 SEGMENTS_BY_NAME = MOST_NAMED - MOST_ALTERNATIVES
 MOST_READS = 20
-#: The most ranges of `seq` in one read. Spark compares each row that it reads with all ranges.
+#: Spark compares each row that it reads with all ranges of a read.
 MOST_RANGES = 20
 
 
 def reads_of(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return at least one SQL predicate on `messages`. Each message of the runs matches exactly one of the predicates.
+    """Return SQL predicates on `messages`. Each message of the runs matches exactly one, and others may match.
 
-    The predicates may match other messages, too. `runs` has segment, first_seq and last_seq. `homes` has, by queue, the
-    segments that were sent to it.
+    `homes` has, by queue, the segments that were sent to it.
     """
     reads: list[list[tuple[str, Sequence[str]]]] = []
     room = 0
@@ -56,17 +54,16 @@ def _of(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
 
 
 def _ranges(runs: pa.Table) -> str:
-    """Return, as SQL, at most MOST_RANGES ranges of `seq` that cover runs. The runs do not overlap.
+    """Return, as SQL, at most MOST_RANGES ranges of `seq` that cover disjoint runs.
 
-    The widest gaps between runs of a segment separate the ranges. If there are more segments than ranges, a range
-    covers parts of several segments whose first and last `seq` are near each other.
+    The widest gaps separate ranges. A range may cover parts of several segments with `seq` near each other.
     """
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy()
     first, last = runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
     order = np.lexsort((first, segment))
     segment, first, last = segment[order], first[order], last[order]
-    # The gap between two segments counts as infinite, so the rows of two segments are always cut apart here.
+    # An infinite gap always cuts two segments apart.
     gap = np.where(segment[1:] == segment[:-1], first[1:] - last[:-1] - 1, np.iinfo(np.int64).max)
     widest = np.argsort(-gap, kind="stable")[: max(MOST_RANGES, len(names)) - 1]
     ends_of_parts = np.sort(widest[gap[widest] > 0])

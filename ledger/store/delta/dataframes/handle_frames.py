@@ -22,19 +22,16 @@ from ledger.store.protocol import RUNS, Action, QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Placeholders for a row's handle and timeout, in the sentences of the rules.
+#: Placeholders in the sentences of the rules.
 HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
-#: The name of the column of timeouts, for handles that came as a list.
 TIMEOUTS = "visibility_timeout"
 
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Distinct receipt handles, each with the action that is asked for. `outcomes` returns a row for each handle and
-    action, once the store has acted.
+    """Distinct receipt handles with their actions, from one evaluation.
 
-    `read` has a row for each handle and action, with the parts of the handle, from the one evaluation. `actions` has
-    the valid handles as runs.
+    `read` has a row for each handle and action. `actions` has the valid handles as runs.
     """
 
     read: DataFrame
@@ -43,19 +40,16 @@ class HandleFrame:
 
     @classmethod
     def evaluated(cls, queue: QueueRecord, wishes: DataFrame, limits: Limits) -> HandleFrame:
-        """Evaluate the handles once.
+        """Evaluate the handles once: another evaluation may give other handles.
 
-        A frame may change between evaluations: it may draw random rows, or join with messages in flight. Therefore
-        `outcomes` does not evaluate the frame again. The rows are in a checkpoint, not in Spark's cache, which would
-        serve them to each later frame of an equal plan.
+        Spark's cache would serve the rows to each later frame of an equal plan, so a checkpoint keeps them.
         """
         read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs. The driver gets a bitmap of 4 KB for each bucket of 32,768 places with a message,
-        not the handles."""
+        """Return the actions as runs, from a bitmap of 4 KB for each 32,768 places."""
         rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
@@ -68,8 +62,7 @@ class HandleFrame:
         return [Action(verb, receipt, runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
-        """Return a row (receipt_handle, action, outcome, error_code, error_message) for every distinct handle and
-        action."""
+        """Return a row for every handle and action: receipt_handle, action, outcome, error_code, error_message."""
         from pyspark.sql import functions as F
 
         spark = self.read.sparkSession
@@ -103,12 +96,12 @@ class HandleFrame:
                 code = F.when(is_this, failure.code).otherwise(code)
                 message = F.when(is_this, failure.message).otherwise(message)
         message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
-        # Replace the handle's placeholder last. Users write the handle's text, which may contain {timeout}.
+        # The handle comes last: users write its text, which may contain {timeout}.
         for placeholder, value in (
             (TIMEOUT, F.col("read.timeout").cast("string")),
             (HANDLE, F.col("read.receipt_handle")),
         ):
-            # `errors.shown` shows texts in the same way.
+            # As in `errors.shown`.
             text = F.coalesce(value, F.lit("None"))
             cut = F.concat(F.substring(text, 1, LONGEST_TEXT - 3), F.lit("..."))
             text = F.when(F.length(text) > LONGEST_TEXT, cut).otherwise(text)
@@ -123,8 +116,8 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. `valid`: the store acts on the handle. `refused`: the handle is right, but its
-    timeout is null or out of range."""
+    """Return handles with their parts. A `valid` one is acted on. The timeout of a `refused` one is null or out of
+    range."""
     from pyspark.sql import functions as F
 
     maximum = limits.maximum_visibility_timeout
@@ -142,7 +135,6 @@ def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
 
 
 def _out_of_bounds(limits: Limits) -> str:
-    """Return the sentence about a timeout that is out of bounds."""
     try:
         visibility_timeout(TIMEOUT, limits)
     except InvalidParameterValue as error:
@@ -151,8 +143,7 @@ def _out_of_bounds(limits: Limits) -> str:
 
 
 def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
-    """Return a list of handles with their timeouts as a table. A timeout that is not a whole number, or is beyond
-    2**62, becomes null, and is refused."""
+    """Return handles with timeouts as a table. A timeout that is no whole number, or beyond 2**62, becomes null."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
     seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]
     arrays = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}

@@ -1,6 +1,6 @@
 """The segment, the place in the segment, and the column values of a send's rows.
 
-Here an `ordinal` is the number of a segment in the send, and a `seq` the number of a message in its segment.
+An `ordinal` is here the number of a segment in the send, and a `seq` the number of a message in its segment.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: The lower bits of monotonically_increasing_id are the number of the row in its task, from 0, and the upper bits the
-#: task.
+#: monotonically_increasing_id has the row's number in its task below these bits, and the task above.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
-#: The columns of `messages` that a data file holds: all but the partition columns. Rows that are ready to be written
-#: have these columns after `ordinal`.
+#: The columns of a data file of `messages`: all but the partition columns.
 IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].partitions]
 
 
@@ -36,9 +34,8 @@ IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].
 class Unplaced:
     """Rows of a send to a standard queue, before tasks check their bodies and place them.
 
-    `rows` has those columns of data files whose values come from the user's rows. Columns that are null in every row
-    are left out. `bodies_at` is a phrase that says where the user's rows have their bodies. `delay` is the delay of all
-    rows in milliseconds. None means that the rows have a column delay_seconds.
+    `rows` has the data files' columns that come from the user's rows and are not null in all of them. `bodies_at` says
+    where these rows have bodies. `delay` is in milliseconds (None: see the column delay_seconds).
     """
 
     rows: DataFrame
@@ -48,20 +45,16 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows of a send that are ready to be written. `at` is the instant of the send, in milliseconds.
+    """Rows of a send that are ready to be written.
 
-    `rows` returns these rows, with the columns IN_FILES and with `ordinal`, the number of their segment in the send.
-    Only Spark's writer needs `rows`. The segments' names are made of the send's `key` and their ordinals. The first
-    segment is in the lane `first_lane` modulo the number of lanes, and each further segment in the next lane. After the
-    last lane comes lane 0.
-
-    `in_order`: the rows are for a FIFO queue: a task may have rows of several segments, sorted by ordinal. Otherwise
-    each task fills one segment after the other.
-    `absent`: columns that are null in every row. Staged files do not have these columns.
-    `require_same`: called after the write and before the commit. It raises if the written rows have another
-    fingerprint than the counted rows.
-    `unplaced`: the same rows for tasks that write files themselves (`task_staging`). None: only Spark's writer can
-    write them.
+    `rows`: returns them with IN_FILES and `ordinal`, for Spark's writer.
+    `key`: makes the segments' names, with their ordinals.
+    `at`: the instant of the send, in milliseconds.
+    `first_lane`: the lane of the first segment. Each further segment is in the next lane.
+    `in_order`: the rows are for a FIFO queue: a task may have several segments, sorted by ordinal.
+    `absent`: columns that are null in every row.
+    `require_same`: raises, before the commit, if the written rows are not the counted rows.
+    `unplaced`: the same rows for tasks that write files themselves (None: they cannot).
     """
 
     rows: Callable[[], DataFrame]
@@ -76,16 +69,14 @@ class Placed:
 
     @property
     def lanes(self) -> int:
-        """The number of lanes."""
         return int(self.queue.attributes["Lanes"])
 
     def partition(self, ordinal: int) -> dict[str, str]:
-        """Return the partition of a segment in `messages`, as Delta's log has it."""
         lane = (ordinal + self.first_lane) % self.lanes
         return {"queue": self.queue.id, "lane": str(lane), "segment": ids.segment(self.key, ordinal)}
 
     def messages(self) -> DataFrame:
-        """Return the rows with the columns of `messages`. Twin of `partition`."""
+        """Twin of `partition`."""
         from pyspark.sql import functions as F
 
         ordinal = F.col("ordinal")
@@ -98,12 +89,10 @@ class Placed:
 
 
 def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: str | None) -> frozenset[str]:
-    """Return the columns of IN_FILES that are null in every row of a sent DataFrame. `frame_columns` are the columns
-    that the DataFrame has."""
+    """Return the columns of IN_FILES that are null in every row of a DataFrame with these columns."""
     in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
     never_absent = in_order if is_fifo(queue.attributes) else set()
-    # A column that the DataFrame has is written even if all its values must be null: Spark checks only the columns that
-    # it writes.
+    # Spark checks only the columns that it writes, so a given column is written even if it must be null.
     not_given = {"sequence_number"} | {
         field.column for field in STORED if field.is_given and field.name not in frame_columns
     }
@@ -113,21 +102,18 @@ def absent_columns(queue: QueueRecord, frame_columns: Collection[str], sender: s
 def rows_of_a_file(settings: Settings) -> int:
     """Return the number of rows in a full file of a send.
 
-    Only the last file of a task may have fewer rows. (For a FIFO queue: only the last file of a segment.) A full
-    segment has a whole number of such files, so that no file belongs to two segments.
+    Only a task's last file (in a FIFO queue, a segment's) may have fewer. A full segment has whole files.
     """
     return min(settings.messages_per_file, settings.messages_per_segment)
 
 
 def rows_of_a_segment(settings: Settings) -> int:
-    """Return the number of rows in a full segment. See rows_of_a_file."""
     in_file = rows_of_a_file(settings)
     return settings.messages_per_segment // in_file * in_file
 
 
 def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
-    """Return the rows with `ordinal` (of the segment in the send) and `seq` (of the message in the segment). Every task
-    fills segments of its own."""
+    """Return the rows with `ordinal` and `seq`. Every task fills segments of its own."""
     from pyspark.sql import functions as F
 
     per_segment = rows_of_a_segment(settings)
@@ -145,18 +131,13 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a failed send for a cause that the send knows; None for another cause.
-
-    The known causes: too many segments, rows that were refused or could not be computed, and a full or failing disk.
-    `place` is the place to which the send wrote.
-    """
+    """Return the error of a send to `place` for a cause that a send knows, or None."""
     if TOO_MANY_SEGMENTS in str(error):
         return too_many_segments(settings)
     return full_disk(error, place) or refusal(error, queue.attributes)
 
 
 def too_many_segments(settings: Settings) -> InvalidParameterValue:
-    """Return the error about a send with more segments than their names can number (ORDINAL_BOUND)."""
     return InvalidParameterValue(
         "messages_per_segment",
         settings.messages_per_segment,
@@ -166,7 +147,7 @@ def too_many_segments(settings: Settings) -> InvalidParameterValue:
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
-    """Return the rows of `Placed`, from rows with `ordinal`, `seq` and the columns of bulk_rows.message_columns."""
+    """Return the rows of `Placed`, from rows of message_columns with `ordinal` and `seq`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
@@ -188,10 +169,7 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
 
 
 def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
-    """Return the rows of `Unplaced`, from rows of bulk_rows.message_columns with unchecked bodies.
-
-    `has_delays`: the rows have delays of their own.
-    """
+    """Return the rows of `Unplaced`, from rows of message_columns with unchecked bodies."""
     from pyspark.sql import functions as F
 
     attributes = F.col("message_attributes") if sender is None else _with_sender(rows, sender)
@@ -204,7 +182,6 @@ def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, h
 
 
 def _with_sender(rows: DataFrame, sender: str) -> Column:
-    """Return the column of attributes with the sender added."""
     from pyspark.sql import functions as F
 
     given_attributes = F.coalesce(

@@ -29,7 +29,7 @@ log = logging.getLogger("ledger.verbs")
 class SparkAppend:
     """Writes rows and commits them, all through Spark."""
 
-    #: Spark's write is also its commit, so the written rows cannot be compared with the counted rows before the commit.
+    #: Spark's write is also its commit.
     compares_rows = False
 
     def __init__(self, store: DeltaStore, spark: SparkSession) -> None:
@@ -39,7 +39,7 @@ class SparkAppend:
     def require_takes(queue: QueueRecord) -> None:
         """Raise InvalidParameterValue for a queue with MaximumMessages or MaximumStoredBytes.
 
-        Spark's write is also its commit, so the numbers of rows and bytes are known only after the commit.
+        Rows and bytes are known only after Spark's commit.
         """
         bounds = " and ".join(bounds_of(queue))
         if bounds:
@@ -53,15 +53,14 @@ class SparkAppend:
         return False
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write."""
         turn: AbstractContextManager[None] = self._transactions.spark_turn("messages")
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write and commit the rows with one append. Return False if the append lost.
 
-        The append can lose to another send under the transaction, to a change of the table, or to a replacement of this
-        ledger. Raises QueueDoesNotExist if the queue was deleted before the write.
+        It may lose to another send under the transaction, to a change of the table, or to a new ledger in its place.
+        Raises QueueDoesNotExist.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
 
@@ -78,7 +77,7 @@ class SparkAppend:
             .option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings)))
         )
         if transaction is None and any(self._spark.conf.get(name, None) for name in IDEMPOTENT_WRITES):
-            # With these settings, Delta would take this send for a repetition of the session's last write.
+            # With these, Delta would take this send for a repetition of the session's last write.
             transaction = f"send/{operation}", 1
         if transaction is not None:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
@@ -101,8 +100,7 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Return whether the ledger is still the one in which the send began.
 
-        If another ledger replaced this one after Spark's read, Spark's commit may lie in the new log under a number
-        that nobody reads.
+        Else Spark's commit may lie in the new log under a number that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

@@ -1,7 +1,4 @@
-"""Bulk sends where delta-rs commits: Spark stages files, and one commit publishes them.
-
-See `rules.staging`.
-"""
+"""Bulk sends where delta-rs commits: Spark stages files, and one commit publishes them (see `rules.staging`)."""
 
 from __future__ import annotations
 
@@ -33,15 +30,15 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: If a session sets this to false, Delta's log has only the size of a file, and no statistics.
+#: If false, Delta's log has no statistics of files.
 STATISTICS = "spark.databricks.delta.stats.collect"
 ORDINAL = pa.field("ordinal", pa.int64())
 
 
 class Staging:
-    """Writes rows with Spark, while other senders may write and commit, and publishes the files."""
+    """Writes rows with Spark, beside other senders, and publishes the files."""
 
-    #: Between the write and the commit, the written rows can be compared with the counted rows (`Placed.require_same`).
+    #: See `Placed`.
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -57,29 +54,25 @@ class Staging:
         """Do nothing: every queue takes a staged send."""
 
     def takes_unplaced(self, frame: DataFrame) -> bool:
-        """Return whether tasks can write a DataFrame's rows without Spark's writer, as far as this process knows."""
+        """Return whether tasks can write a DataFrame's rows, as far as this process knows."""
         return self._tasks.is_able(frame)
 
     def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
-        """Return a context in which a send may decide and write. The context is a turn only from
-        `losses_before_waiting` losses on."""
+        """Return a context in which a send decides and writes: a turn only from `losses_before_waiting` losses on."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """Write files, and publish them with one commit.
+        """Write files, and publish them with one commit. Without rows, commit nothing.
 
-        Return False, with nothing sent, in two cases: another send under the transaction was first, or the files are
-        given up (see `_is_given_up`). Raises QueueDoesNotExist if the queue was deleted before the commit was begun.
-
-        If there are no rows, nothing is committed. Files that were not published are removed, as far as the storage
-        allows it. If this process does not learn whether files were published, upkeep decides.
+        Return False, with nothing sent, if another send under the transaction was first, or if the files are given up.
+        Raises QueueDoesNotExist.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             try:
                 files = self.write_files(placed, folder)
             except StorageFailed:
-                # Upkeep removes a folder that it has given up, perhaps while tasks write to the folder.
+                # Upkeep may have removed the folder while tasks wrote.
                 if self._is_given_up(folder, clock):
                     return False
                 raise
@@ -93,7 +86,7 @@ class Staging:
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
             if not files:
-                # Duplicates of sends of others may be all that there was: these sends must survive a power cut.
+                # All rows may have been duplicates of other sends, which must survive a power cut.
                 self._engine.make_durable()
             return published or not files
         finally:
@@ -104,11 +97,9 @@ class Staging:
                     self._folders.remove(folder)
 
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
-        """Return the transaction that counts this send to a bounded queue, or None if the queue has no bound.
+        """Return the transaction that counts this send to a queue with a bound, or None.
 
-        The queue's bound of now counts: Spark may have written for a long time. Raises OverLimit if the queue has no
-        room for the staged messages or their files. Raises QueueDoesNotExist if somebody deleted the queue while Spark
-        wrote, or while this send lost to others.
+        Spark may have written for long, so the queue's bound of now counts. Raises OverLimit and QueueDoesNotExist.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)
@@ -118,7 +109,6 @@ class Staging:
         return counting
 
     def write_files(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows in Python, if the executors can, and else with Spark's writer. Return the files."""
         why_not = None
         if placed.unplaced is not None and self._tasks.is_able(placed.unplaced.rows):
             try:
@@ -132,11 +122,8 @@ class Staging:
         return files
 
     def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write the rows with Spark's writer, and return the files.
-
-        Rows of a FIFO queue are sorted by segment already, so they are partitioned by segment. Delta would have to sort
-        other rows for that, so each task fills one file after the other with them.
-        """
+        """Write with Spark's writer. Only rows of a FIFO queue, which are sorted by segment already, are partitioned by
+        it."""
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
         place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)
@@ -153,16 +140,14 @@ class Staging:
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Return whether a folder has ended (see `end_of`), mostly because upkeep gave it up, or is old enough to be
-        given up.
+        """Return whether a folder has ended (`end_of`), or is old enough for upkeep or a vacuum to remove its files.
 
-        Upkeep records that a folder is given up before it removes a file of the folder. A vacuum, too, may remove files
-        that are old enough.
+        Upkeep records the end before it removes a file.
         """
         return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
-        """Raise StorageFailed if this process sees neither files that Spark wrote nor the log of the folder."""
+        """Raise StorageFailed if this process sees neither Spark's files nor the folder's log."""
         if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
@@ -179,12 +164,11 @@ class Staging:
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
-    """Return the files that Spark wrote to a folder, from the folder's Delta log, with their places in `messages`.
+    """Return the files that Spark wrote to a folder, from the folder's log.
 
-    Raises InvalidParameterValue if the log has no statistics of a file. Raises StorageFailed if the log cannot be read,
-    or if a file has messages of several segments.
+    Raises InvalidParameterValue if the log has no statistics of a file, and StorageFailed.
     """
-    # For a frame without rows, Delta commits nothing, and the folder's log ends with version 0.
+    # For a frame without rows, Delta commits nothing after version 0.
     log = folders.read(f"{folder}/{log_file(1)}") or ""
     added = [entry["add"] for entry in map(json.loads, filter(None, log.split("\n"))) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]

@@ -1,16 +1,10 @@
-"""The work of a bulk send's task: check bodies, and write files.
+"""The work of a bulk send's task: check bodies, and write files, a whole Arrow batch at a time.
 
-Spark hands the rows of a task to a Python worker in Arrow batches. A batch has all its bodies in one buffer, and a few
-passes over that buffer check them all. The batches are written to Parquet files without a conversion of their rows.
+**Spark sends this module's code to the executors,** which may lack this package or have another release of it.
+Therefore the module imports nothing of the package.
 
-**Spark sends the code of this module to the executors.** Executors need not have this package, or may have another
-release of it. Therefore the module imports nothing of the package, and a `SendJob` has all facts that its functions
-need.
-
-**A task names only files that it has finished.** Each file has a name that no other attempt of the task has. The driver
-publishes only the files that the task's one successful attempt names in its answer. An attempt that fails removes its
-own files. If the attempt is killed or cannot remove them, or if Spark does not use its answer, upkeep removes the
-files.
+**A task names only files that it has finished,** under names of its own. The driver publishes the files of the
+successful attempt only. A failed attempt removes its files, and upkeep removes what is left.
 """
 
 from __future__ import annotations
@@ -28,38 +22,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: The answer of a task, in Spark's DDL: one row of JSON, which has a list of Written's values for each file.
+#: A task's answer, in Spark's DDL: one row of JSON, a list of Written's values for each file.
 ANSWER = "files string"
-#: The reasons why a task ends itself. The rest of the error depends on the reason.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Kinds of refusals that have their own error or text. They take the place of the wrong field's name.
+#: Refusals with their own error or text, in place of the wrong field's name.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Takes the place of a character's name, for bytes that are not UTF-8.
+#: In place of a character's name.
 NO_UTF_8 = "no UTF-8"
-#: A body has neither U+FFFE nor U+FFFF, whose bytes are EF BF BE and EF BF BF. All other refused characters are
-#: controls below 0x20.
+#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but these.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Longer texts are cut to about this many characters in the statistics of Delta's log. If a greatest text is cut,
-#: BEHIND_ASCII or BEHIND_ALL is added, so that the result is greater than the whole text.
+#: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL follows a cut
+#: greatest text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: At most this many first values of a column decide whether the column gets a dictionary.
+#: This many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
-#: This many parts of a file, 10 MB each, are sent to an object store at the same time.
+#: Parts of 10 MB that are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task. The driver finds the exception's text in Spark's error."""
+    """Ends the task. The driver finds the text in Spark's error."""
 
 
 class Written(NamedTuple):
-    """A finished file, as a task reports it to the driver.
-
-    `size` is in bytes. `ordinal` is the number of the file's segment in the send. `modified_at` is in milliseconds.
-    `statistics` are as Delta's log has them.
-    """
+    """A finished file: its size in bytes, its segment's number in the send, its time in milliseconds, its statistics in
+    JSON."""
 
     name: str
     size: int
@@ -69,32 +58,27 @@ class Written(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """An existing folder on a local path."""
-
     place: str
 
     def create(self, name: str) -> Any:
-        """Return a new file, open."""
         return open(f"{self.place}/{name}", "xb")  # noqa: PTH123
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return the size of a file in bytes, and when it was written, in milliseconds."""
+        """Return a file's size in bytes, and its time in milliseconds."""
         status = os.stat(f"{self.place}/{name}")  # noqa: PTH116
         return status.st_size, status.st_mtime_ns // 1_000_000
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         os.unlink(f"{self.place}/{name}")  # noqa: PTH108
 
 
 class Upload:
-    """A new file of an object store, for Arrow to write to. The file exists only after it is closed."""
+    """A new file of an object store. It exists only after it is closed."""
 
     def __init__(self, writer: Any) -> None:
         self._writer, self.closed, self.is_abandoned = writer, False, False
 
     def write(self, content: Any) -> int:
-        """Write bytes."""
         if not self.is_abandoned:
             self._writer.write(bytes(content))
         return len(content)
@@ -103,14 +87,14 @@ class Upload:
         """Do nothing: obstore sends a part once it is large enough."""
 
     def close(self) -> None:
-        """Finish the file, unless it is abandoned or finished."""
+        """Finish the file, unless it is abandoned."""
         if not self.closed and not self.is_abandoned:
             self._writer.close()
         self.closed = True
 
 
 class Objects(NamedTuple):
-    """A folder on an object store: the class of obstore for the store, and the arguments that open it."""
+    """A folder on an object store: obstore's class, and its arguments."""
 
     kind: str
     place: str
@@ -123,56 +107,46 @@ class Objects(NamedTuple):
         return getattr(obstore.store, self.kind).from_url(self.place, **self.options)
 
     def create(self, name: str) -> Any:
-        """Return a new file, open."""
         import obstore
 
         return Upload(obstore.open_writer(self._store(), f"{self.folder}/{name}", max_concurrency=PARTS_AT_ONCE))
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return the size of a file in bytes, and when it was written, in milliseconds."""
         import obstore
 
         facts = obstore.head(self._store(), f"{self.folder}/{name}")
         return facts["size"], round(facts["last_modified"].timestamp() * 1_000)
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         import obstore
 
         obstore.delete(self._store(), f"{self.folder}/{name}")
 
 
 class SendJob(NamedTuple):
-    """The facts about one send that its tasks need."""
-
-    #: The beginning of the error of a task that ends itself. Nobody can guess this text, so no user's function raises
-    #: an error that begins with it.
+    #: Begins a task's own errors: a secret, so no user's function raises such an error.
     token: str
     place: Folder | Objects
-    #: The columns of the files.
     schema: pa.Schema
-    #: The columns with statistics in the log.
     statistics: tuple[str, ...]
-    #: The most tasks of the send. The numbers of its segments (see Written.ordinal) are below `most_segments`.
+    #: The most tasks of the send, and a bound above the numbers of its segments.
     tasks: int
     most_segments: int
     rows_per_segment: int
     rows_per_file: int
-    #: The most bytes of a row group in memory, unless a single row has more. A column whose values have more bytes than
-    #: `long` on average gets no dictionary. `most_bytes` is the most bytes of a body.
+    #: In bytes: the most of a row group (a single row may have more), the average value above which a column gets no
+    #: dictionary, and the most of a body.
     row_group_bytes: int
     long: int
     most_bytes: int
-    #: An error shows this many characters of a refused body.
     most_shown: int
-    #: The instant of the send, and the delay of its messages, in milliseconds. If `delay` is None, each row has its own
-    #: delay, in seconds, in the column delay_seconds.
+    #: In milliseconds. If `delay` is None, the column delay_seconds has each row's delay.
     sent_at: int
     delay: int | None
 
 
 def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs over the batches of a task. It yields one row, which names the files."""
+    """Return the function that Spark runs over the batches of a task."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -194,7 +168,7 @@ def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Re
 
 
 def require_sendable(job: SendJob, bodies: pa.Array) -> None:
-    """End the task if one of the bodies is refused: it is null, empty or too long, or has a refused character."""
+    """End the task if a body is null, empty or too long, or has a refused character."""
     if not len(bodies):
         return
     if not bodies.null_count:
@@ -207,7 +181,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Return whether one of the bodies has a refused character, or is not UTF-8. No body is null or empty."""
+    """Return whether a body has a refused character, or is not UTF-8. No body is null or empty."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
@@ -227,7 +201,6 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
 
 
 def _require_one(job: SendJob, body: bytes | None) -> None:
-    """End the task if this body is refused, with an error that names the reason."""
     shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
     if not body:
         raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
@@ -239,7 +212,7 @@ def _require_one(job: SendJob, body: bytes | None) -> None:
 
 
 def wrong_character(body: bytes) -> str | None:
-    """Return the name of the first refused character (like #xB), or NO_UTF_8, or None if there is none."""
+    """Return the name of the first refused character (like #xB), or NO_UTF_8, or None."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -252,10 +225,7 @@ def wrong_character(body: bytes) -> str | None:
 
 
 def beginning(body: bytes, characters: int) -> bytes:
-    """Return the first characters of a text as Spark counts them, also of bytes that are not UTF-8.
-
-    Spark takes the length of each character from the character's first byte.
-    """
+    """Return the first characters of a text as Spark counts them: by their first bytes, also if they are not UTF-8."""
     end = 0
     for _ in range(characters):
         if end >= len(body):
@@ -266,12 +236,11 @@ def beginning(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each file is full before the next file begins. The last file has the
-    remaining rows."""
+    """The files of one attempt of a task. Each but the last is full."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
-        #: The number of rows that are written. Further rows wait in `_waiting` for their row group.
+        #: Rows that are written. Further rows wait for their row group.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -280,7 +249,6 @@ class TaskFiles:
         self._begun = list[str]()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch, and write each row group and each file once it is full."""
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
             for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
@@ -294,12 +262,10 @@ class TaskFiles:
                 self._close()
 
     def finish(self) -> list[Written]:
-        """Write the remaining rows, and return all files."""
         self._close()
         return self._answers
 
     def remove(self) -> None:
-        """Remove all files of this attempt, as far as the storage allows it."""
         if self._file is not None:
             self._file.abandon()
         for name in self._begun:
@@ -307,7 +273,6 @@ class TaskFiles:
                 self._job.place.remove(name)
 
     def _write(self) -> None:
-        """Write a row group of the waiting rows."""
         if not self._waiting_rows:
             return
         seq = self._row % self._job.rows_per_segment
@@ -322,7 +287,6 @@ class TaskFiles:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def _close(self) -> None:
-        """Finish the file, if one has begun or rows wait for one."""
         self._write()
         if self._file is not None:
             with self._naming_errors():
@@ -338,12 +302,10 @@ class TaskFiles:
 
     @contextlib.contextmanager
     def _naming_errors(self) -> Iterator[None]:
-        """Turn errors of a storage into errors that the driver can read."""
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # The storage causes neither ImportError nor MemoryError. After either error, the driver lets Spark's writer
-            # write the files.
+            # No errors of the storage. After ImportError or MemoryError, Spark's writer writes the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
@@ -352,10 +314,8 @@ class TaskFiles:
 
 
 class TaskFile:
-    """One file, and its statistics for the log."""
-
     def __init__(self, job: SendJob, name: str, ordinal: int, rows: pa.Table) -> None:
-        """Begin the file. `rows` is the first row group, by which the columns with a dictionary are chosen."""
+        """Begin the file. The first row group decides which columns get a dictionary."""
         self._job, self._name, self._ordinal = job, name, ordinal
         self._rows, self._bounds = 0, dict[str, list[tuple[Any, Any]]]()
         self._nulls = dict.fromkeys(job.statistics, 0)
@@ -369,7 +329,6 @@ class TaskFile:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Write a row group."""
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._rows += rows.num_rows
         for name in self._job.statistics:
@@ -383,7 +342,6 @@ class TaskFile:
                 self._bounds.setdefault(name, []).append((lowest, highest))
 
     def close(self) -> Written:
-        """Finish the file, and return it as Written."""
         self._writer.close()
         self._sink.close()
         size, modified_at = self._job.place.size_and_time(self._name)
@@ -401,11 +359,7 @@ class TaskFile:
         return Written(self._name, size, self._ordinal, modified_at, json.dumps(statistics))
 
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
-        """Return a lowest or highest value of a column as Delta's log writes it.
-
-        A long text is cut. A highest text that is cut ends in a character that makes it greater than the whole text. If
-        that is impossible, the highest text is not cut.
-        """
+        """Return a bound for Delta's log. A greatest text stays whole if no cut text is greater."""
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
             return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"
@@ -414,12 +368,10 @@ class TaskFile:
         if not is_highest:
             return value[:MOST_OF_A_TEXT]
         behind = BEHIND_ASCII if value.isascii() else BEHIND_ALL
-        # Cut at the first character that is less than `behind`, so that the bound is greater than the text.
         cut = next((at for at in range(MOST_OF_A_TEXT, len(value)) if value[at] < behind), None)
         return value if cut is None else value[:cut] + behind
 
     def abandon(self) -> None:
-        """Close what is open, without finishing an upload."""
         if isinstance(self._sink, Upload):
             self._sink.is_abandoned = True
         for output in (self._writer, self._sink):
@@ -428,7 +380,6 @@ class TaskFile:
 
 
 def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
-    """Return the columns of the files for some rows. `first_seq` is the place of the first row in its segment."""
     count = rows.num_rows
     sent_at = np.full(count, job.sent_at * 1_000, np.int64)
     if job.delay is None:
@@ -447,10 +398,7 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
 
 
 def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
-    """Return the paths in a column that get a dictionary, by the column's values in the first row group.
-
-    A column gets a dictionary if its values repeat. Names and types of attributes always get one.
-    """
+    """Return the paths that get a dictionary."""
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
     if field.name == "seq" or values.nbytes > job.long * len(values):
@@ -460,22 +408,18 @@ def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[st
 
 
 def _numbers(values: Any) -> pa.Array:
-    """Return Numpy's whole numbers as an Arrow array.
-
-    `pa.array` would import pandas, and slow the first send of a new worker (docs/explanation/cost-of-a-send.md).
-    """
+    """Convert without `pa.array`, which would import pandas and slow a new worker's first send."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def _text(value: str) -> pa.Array:
-    """Return one text as an Arrow array. For the reason see `_numbers`."""
+    """Convert without `pa.array`, as `_numbers` does."""
     content = value.encode()
     ends = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
 def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most `most` bytes, or of a single row."""
     if batch.nbytes <= most or batch.num_rows < 2:
         yield batch
     else:

@@ -1,19 +1,15 @@
 """Bulk sends whose tasks write the files in their Python workers.
 
-With small bodies such a send takes about as much processor time as a plain append of the same rows. With Spark's writer
-a send takes two to three times as much: Spark's expressions check, number and stamp each row by itself. `task_files`
-does this for a whole batch at a time. docs/explanation/cost-of-a-send.md has the measurements.
+With small bodies, Spark's writer takes two to three times the processor time: docs/explanation/cost-of-a-send.md.
 
 Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
 
 - a FIFO queue, whose rows are shuffled and numbered in order;
 - a session of Spark Connect, which does not say what its executors are;
 - a session whose Arrow batches may have more bytes than MOST_OF_A_BATCH;
-- an object store that only the driver can open, with the credentials of a role or a profile;
-- an application whose executors could not write an earlier send's files in Python. Such executors lack the driver's
-  version of Python, or pyarrow (or obstore, for an object store). Or they have too little memory, or cannot write to
-  the object store. Only a try shows this. If the try fails for such a reason, Spark's writer writes the files of this
-  send. If Spark's writer succeeds, it also writes the files of the application's later sends.
+- an object store that only the driver can open, by a role or a profile;
+- an application whose executors lack the driver's Python, a package, memory, or access to the object store. Only a try
+  shows this. Then Spark's writer writes this send, and if it succeeds, all later ones of the application.
 """
 
 from __future__ import annotations
@@ -69,34 +65,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.verbs")
 
-#: Tasks write the files only in sessions whose bound on an Arrow batch has at most this many bytes. Larger batches
-#: could take more memory than an executor has apart from its JVM. Spark's own default is 64 MB.
+#: In bytes (Spark's default is 64 MB). Larger batches could take more memory than an executor has apart from its JVM.
 MOST_OF_A_BATCH = 256 << 20
 BATCHES, BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", "64m"
-#: Matches the errors of executors that cannot run `task_files`: they lack the right version of Python or of a package,
-#: or memory.
+#: Errors of executors without the right Python or package, or without memory.
 _UNABLE = re.compile(
     r"ModuleNotFoundError|ImportError|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH"
     r"|Cannot run program|Python worker (exited unexpectedly|failed to connect)|MemoryError"
 )
-#: The applications of Spark whose executors could not run `task_files`.
 unable_applications = set[str]()
 
 
 class ExecutorsUnable(Exception):
-    """The executors cannot write the files of a send in Python, for the reason in the error's text."""
+    """The executors cannot write files in Python."""
 
 
 class TaskStaging:
-    """Lets tasks write the rows of sends."""
-
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._engine, self._spark = store, engine, spark
         self._place = recorded(engine.place("messages"))
 
     def is_able(self, frame: DataFrame) -> bool:
-        """Return whether tasks can write a DataFrame's rows, as far as this process knows: see the module's
-        docstring."""
+        """Return whether tasks can write a DataFrame's rows, as far as this process knows."""
         if not (has_jvm(self._spark) and has_jvm(frame.sparkSession)) or self._application in unable_applications:
             return False
         bound = frame.sparkSession.conf.get(BATCHES, BYTES_OF_A_BATCH)
@@ -105,7 +95,7 @@ class TaskStaging:
         return self._place.is_local or self._objects("") is not None
 
     def stage(self, placed: Placed, unplaced: Unplaced, folder: str) -> list[StagedFile]:
-        """Write rows into a new folder, and return the files, with their places in `messages`.
+        """Write rows into a new folder, and return the files.
 
         Raises ExecutorsUnable, the errors of a send about its rows, and StorageFailed.
         """
@@ -162,7 +152,6 @@ class TaskStaging:
         return Folder(f"{self._place.text}/{below}") if self._place.is_local else self._objects(below)
 
     def _objects(self, below: str) -> Objects | None:
-        """Return a folder of an object store as tasks open it, or None if only the driver can open it."""
         from ledger.delta_log.object_store import ObjectStore
 
         options = self._store.storage_options
@@ -188,10 +177,9 @@ class TaskStaging:
         return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if token else message_of(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
-        """Let Spark's writer write the application's later sends without a try in tasks.
+        """Let Spark's writer write the application's later sends.
 
-        Call this only after Spark's writer has written these rows. If it fails, too, the cause may be a user's function
-        (UDF).
+        Call this only after it has written these rows. Otherwise a user's function may be the cause.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -201,10 +189,8 @@ class TaskStaging:
         )
 
     def _require_visible(self, below: str, files: Iterable[Written]) -> None:
-        """Raise StorageFailed if this process does not see a file that a task wrote to a local path.
-
-        On an executor's machine, the path may mean another place. A commit must not name a missing file.
-        """
+        """Raise StorageFailed if this process does not see a task's file: on another machine, a local path is another
+        place."""
         if not self._place.is_local:
             return
         for written in files:
@@ -215,10 +201,9 @@ class TaskStaging:
 
 
 def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
-    """Return the rows with a further column, which tasks do not read.
+    """Keep the user's `coalesce` and ours apart by a column that is not deterministic.
 
-    Spark merges two `coalesce` calls that follow each other, which would drop the user's call, and perhaps the rows'
-    order. A column that is not deterministic keeps the user's call and ours apart.
+    Spark would merge the two, and perhaps change the rows' order.
     """
     from pyspark.sql import functions as F
 
@@ -226,7 +211,7 @@ def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
 
 
 def _by_value(module: Any) -> Any:
-    """Return the module, and let Spark's pickles contain its functions and classes, not only their names."""
+    """Let Spark's pickles contain a module's code, not only names."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ def open_view(
     version: int | None = None,
     timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """Return a view as a DataFrame: at `now`, at a version of the table `visibility`, or at an earlier instant."""
+    """Return a view as a DataFrame: at `now`, at a version of `visibility`, or at an earlier instant."""
     table_names = tables_of(name)
     at = moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()
@@ -51,7 +51,6 @@ def open_view(
 
 
 def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
-    """Return the view queue_depth at the present time, from the store's own counts."""
     return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
 
 
@@ -61,9 +60,8 @@ def deploy_views(
 ) -> list[str]:  # fmt: skip
     """Create or replace the views in a schema of the catalog, and return their names.
 
-    Without `version` and `timestamp`, the views show the present whenever they are read. Of `receipts` they use the
-    rows that are filled in by then. Raises InvalidParameterValue for an invalid schema or prefix, and if a table has a
-    view's name.
+    Without `version` and `timestamp`, they show the present, with the receipts that are filled in by then. Raises
+    InvalidParameterValue for an invalid schema or prefix, or a table with a view's name.
     """
     if not is_name(schema):
         raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
@@ -90,7 +88,6 @@ def deploy_views(
 
 
 def _tables(spark: SparkSession, locations: Mapping[str, str], at: PastMoment) -> dict[str, str]:
-    """Return the tables in SQL, by name, as of a moment."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     for table, version in (at.versions or {}).items():
         tables[table] += f" VERSION AS OF {version}"

@@ -1,8 +1,7 @@
 """Arrays of runs of messages on one line of numbers, the axis.
 
-A message's *ordinal* is its place in its segment (`seq`). The lower 33 bits of a message's place on the axis are its
-ordinal, and the upper bits are the number of its segment. The number of runs decides the cost of the methods of `Runs`,
-not the number of messages.
+A message's place has its ordinal in the lower 33 bits, and the number of its segment above. Costs grow with runs, not
+with messages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Ordinals stay below 2**32, so neighbouring segments never touch on the axis.
+#: Ordinals are below 2**32, so neighbouring segments never touch.
 SEGMENT_SHIFT = 33
 ABSENT = -1
 FEW_CODES = 100
@@ -24,10 +23,9 @@ Some = TypeVar("Some", bound="Runs")
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` for its record.
+    """Runs of messages: `first` and `last` on the axis, both included, and a `code` for the record (or ABSENT).
 
-    The code is ABSENT if nothing is recorded about the messages. Runs are sorted by place and do not overlap, unless a
-    docstring says otherwise.
+    Runs are sorted by place and disjoint, unless a docstring says otherwise.
     """
 
     first: np.ndarray
@@ -36,67 +34,59 @@ class Runs:
 
     @classmethod
     def empty(cls) -> Runs:
-        """Return no runs."""
         no_numbers = np.empty(0, dtype=np.int64)
         return Runs(no_numbers, no_numbers, no_numbers)
 
     @classmethod
     def from_arrow(cls, rows: pa.Table, segment: np.ndarray, code: np.ndarray) -> Runs:
-        """Return the runs of rows, in their order. `segment` has the number of each row's segment."""
+        """Return the runs of rows, in their order, with the numbers of their segments."""
         first, last = (positions(segment, rows[name].to_numpy()) for name in ("first_seq", "last_seq"))
         return Runs(first, last, code)
 
     @classmethod
     def concatenated(cls: type[Some], parts: Sequence[Some]) -> Some:
-        """Return runs one after the other, in the order of the parts."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def __len__(self) -> int:
-        """Return the number of runs."""
         return len(self.first)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Return the number of messages in each run."""
         messages: np.ndarray = self.last - self.first + 1
         return messages
 
     @property
     def count(self) -> int:
-        """Return the number of messages in all runs."""
+        """Return the number of messages."""
         return int(self.lengths.sum())
 
     @property
     def segment(self) -> np.ndarray:
-        """Return the number of each run's segment."""
         numbers: np.ndarray = self.first >> SEGMENT_SHIFT
         return numbers
 
     @property
     def first_seq(self) -> np.ndarray:
-        """Return the ordinal of each run's first message in its segment."""
         ordinals: np.ndarray = self.first - (self.segment << SEGMENT_SHIFT)
         return ordinals
 
     def columns(self) -> list[np.ndarray]:
-        """Return the arrays, in the order of the constructor."""
         return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
-        """Return the runs that a mask, a slice, or an array of indexes in any order chooses."""
         return type(self)(*(column[chosen] for column in self.columns()))
 
     def coded(self, code: np.ndarray | int) -> Runs:
-        """Return the same runs with other codes: one for each, or one for all."""
+        """Return the runs with other codes: one for each, or one for all."""
         codes = code if isinstance(code, np.ndarray) else np.full(len(self), code)
         return Runs(self.first, self.last, codes)
 
     def in_order(self) -> Runs:
-        """Return the same runs, which may be in any order, sorted by place, with neighbours of one code joined."""
+        """Return these runs, which may be in any order, sorted and joined."""
         return self.coded(self.code).where(np.argsort(self.first, kind="stable")).joined()
 
     def joined(self) -> Runs:
-        """Return the same runs, with neighbours of one code joined."""
+        """Return the runs with neighbours of one code joined."""
         if len(self) < 2:
             return self.coded(self.code)
         border = (self.last[:-1] + 1 != self.first[1:]) | (self.code[:-1] != self.code[1:])
@@ -107,27 +97,25 @@ class Runs:
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return for each place on the axis the index of its run, or ABSENT for a place in no run."""
+        """Return the index of each place's run, or ABSENT."""
         run = np.searchsorted(self.first, places, "right") - 1
         inside = run >= 0
         inside[inside] = places[inside] <= self.last[run[inside]]
         return np.where(inside, run, ABSENT)
 
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
-        """Cut the queries [first, last] at the borders of these runs. The pieces of a query cover it exactly, in order.
+        """Cut the queries [first, last], in any order, at the borders of these runs, into pieces that cover each
+        exactly.
 
-        Why it holds: the runs are sorted and disjoint. Therefore the runs that overlap a query are neighbours, from
-        `start` to before `stop`. These runs, clipped to the query, are the covered pieces. A gap may be before each
-        covered piece: it begins where the piece before it ends, or where the query begins. Another gap may be behind
-        the last piece. Therefore a query gets one entry for its first gap, and two entries for each covered piece: the
-        piece, and the gap behind it. Empty gaps, whose first is beyond their last, are dropped. The queries may overlap
-        one another, and be in any order.
+        Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, from `start` to
+        before `stop`. Clipped to the query, they are the covered pieces. A gap may be before each of them, and one
+        behind the last. So a query gets one entry for its first gap, and two for each covered piece: the piece, and the
+        gap behind it. Empty gaps, whose first is beyond their last, are dropped.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
         if not len(self) or (overlaps <= 1).all():
-            # Mostly nothing is cut: each query is inside one run, or outside all runs.
             is_covered = overlaps > 0
             run = start[is_covered]
             if (self.first[run] <= first[is_covered]).all() and (last[is_covered] <= self.last[run]).all():
@@ -152,16 +140,16 @@ class Runs:
         return Pieces(begins[real], ends[real], codes[real], np.repeat(np.arange(len(first)), 2 * overlaps + 1)[real])
 
     def paint(self, replacement: Runs) -> Runs:
-        """Return these runs with `replacement` laid on top of them, and neighbours of the same code joined.
+        """Return these runs with `replacement` on top of them, joined.
 
-        Why it holds: the runs are cut at the borders of `replacement`, so every piece is either inside `replacement` or
-        outside. The pieces outside stay and those inside are replaced, so the result is disjoint again. Neighbours of
-        one code are always one run. Therefore equal states have equal runs, whatever changes led to them.
+        Why it holds: the runs are cut at the borders of `replacement`. The pieces inside are replaced, and those
+        outside stay, so the result is disjoint. Neighbours of one code are always joined, so equal states have equal
+        runs, whatever led to them.
         """
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Runs far from the replacement stay as they are. A neighbour of the replacement may be joined with it.
+        # Far runs stay. A neighbour may be joined with the replacement.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
@@ -173,7 +161,6 @@ class Runs:
         return Runs.concatenated([joined.where(slice(begin)), painted, joined.where(slice(end, None))])
 
     def parted(self, by: Runs) -> tuple[Runs, Runs]:
-        """Return the parts of these runs inside `by`, and the parts outside."""
         pieces = by.cut(self.first, self.last)
         inside, parts = pieces.code != ABSENT, pieces.coded(self.code[pieces.query])
         return parts.where(inside), parts.where(~inside)
@@ -181,24 +168,20 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Pieces(Runs):
-    """Parts of queries, in the order of the queries. `query` is the index of the query, and `code` the code of the run
-    that the part is in (ABSENT: in no run)."""
+    """Parts of queries: the index of the query, and the code of the run that has the part (or ABSENT)."""
 
     query: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Runs):
-    """Runs in any order, each with its rank. Messages are taken in the order of the ranks, the smallest first."""
+    """Runs in any order, to be taken by rank, the smallest first."""
 
     order: np.ndarray
 
 
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
-    """Return all `parts` as one, and the messages that two parts have under different codes, as runs of code 0.
-
-    The first result does not have these messages.
-    """
+    """Return `parts` as one, without messages that two parts have under different codes, and these under code 0."""
     together = Runs.concatenated(parts)
     together = together.where(np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
@@ -212,20 +195,18 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
 
 
 def distinct_codes(codes: np.ndarray) -> list[int]:
-    """Return each code once, in the order of first occurrence."""
-    # For a few codes, Arrow's `unique` is slower than a dict.
+    # Arrow's `unique` is slower than a dict for a few codes.
     all_codes: list[int] = codes.tolist() if len(codes) <= FEW_CODES else pc.unique(pa.array(codes)).to_pylist()
     return list(dict.fromkeys(all_codes))
 
 
 def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
-    """Return the places of messages on the axis, from the numbers of their segments and their ordinals."""
     places: np.ndarray = (segment << SEGMENT_SHIFT) + seq
     return places
 
 
 def numbers_in(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return all numbers of ranges, given by their first numbers and lengths, one range after the other."""
+    """Return all numbers of ranges, one range after the other."""
     before = np.cumsum(lengths) - lengths
     numbers: np.ndarray = np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))
     return numbers

@@ -1,18 +1,15 @@
 """Sets: scattered messages of one record, stored as one row with bits.
 
-A row of `visibility` without `bits` is about a run. A row with `bits` is about the messages between its first and last
-that have a bit. In memory all messages are in runs, and this module turns runs into rows and back. Equal states have
-equal rows. A change touches only rows in its blocks, and in the blocks where the runs that it cuts or joins begin or
-end.
+A row of `visibility` without `bits` is about a run, and a row with `bits` about those of its messages that have a bit.
+In memory all messages are in runs. Equal states have equal rows. A change touches only rows in its blocks, and in the
+blocks where the runs that it cuts or joins begin or end.
 
-**The rows of a state.** A message's *ordinal* is its place in its segment (`seq`). A *block* is 2**BLOCK_SHIFT ordinals
-of a segment. Neighbours under one record are one run. A run that is in more than one block is a row. The runs within
-one block that share a record are a *group*. A group is one row with bits if it has more than MOST_RUNS runs, and at
-most WORDS_A_RUN words (see below) for each run. Otherwise each of its runs is a row, so a few runs that are scattered
-over many words stay rows. A state never has more than WORDS_A_RUN words for each of its runs.
+**The rows of a state.** A *block* is 2**BLOCK_SHIFT ordinals of a segment. Neighbours under one record are one run. A
+run that is in more than one block is a row. The runs within one block that share a record are a *group*. A group is one
+row with bits if it has more than MOST_RUNS runs, and at most WORDS_A_RUN words for each. Otherwise each run is a row.
 
-**The words.** A word has the bits of 64 ordinals, and its lowest bit is for the lowest ordinal, a multiple of 64. The
-first word of a row has the row's first message, and the last word has the row's last message.
+**The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest ordinal, a multiple of 64. A row's
+words are those from its first message to its last.
 """
 
 from __future__ import annotations
@@ -27,13 +24,10 @@ import pyarrow.compute as pc
 from ledger.store.delta.model.run_algebra import Runs, numbers_in
 from ledger.store.delta.model.tables import WORDS
 
-#: A block has two to the power of this many ordinals.
 BLOCK_SHIFT = 15
-#: A word has the bits of two to the power of this many ordinals.
 WORD_SHIFT = 6
-#: A group of at most this many runs has a row for each run. (Tests set a lower number.)
+#: Tests set a lower number.
 MOST_RUNS = 4
-#: A group becomes a set only if it needs at most this many words for each of its runs.
 WORDS_A_RUN = 16
 _IN_WORD = (1 << WORD_SHIFT) - 1
 _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
@@ -41,11 +35,7 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order.
-
-    A row with bits has `size` words: those of `words` that begin at `begin`. A row without bits has `size` 0. Rows that
-    are derived from the same rows share `words`.
-    """
+    """Rows, in any order. The bits are the `size` words of `words` from `begin` on (0: no bits)."""
 
     begin: np.ndarray
     size: np.ndarray
@@ -58,14 +48,14 @@ class SetRows(Runs):
         return SetRows(*[column[chosen] for column in self.columns()] + [self.words])
 
     def bits(self) -> pa.Array:
-        """Return the column `bits`, with null for a row about all messages of its run."""
+        """Return the column `bits`. Null: the row is about all messages of its run."""
         offsets = np.concatenate([[0], np.cumsum(self.size)])
         values = pa.array(self.words[self._places()].view(np.int64))
         has_no_bits = pa.array(self.size == 0)
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, WORDS, mask=has_no_bits)
 
     def runs(self) -> tuple[Runs, np.ndarray]:
-        """Return all messages as runs, sorted by place, and the index of each run's row."""
+        """Return all messages as sorted runs, and the index of each run's row."""
         alone = np.flatnonzero(self.size == 0)
         sets = self.where(self.size > 0)
         if not len(sets):
@@ -74,7 +64,7 @@ class SetRows(Runs):
         words = sets.words[sets._places()]
         row = np.repeat(np.arange(len(sets)), sets.size)
         begins = np.cumsum(sets.size) - sets.size
-        # For each word, the place of its first ordinal on the axis, divided by 64. Segments begin at multiples of 64.
+        # Each word's place on the axis / 64. Segments begin at multiples of 64.
         place = ((sets.first >> WORD_SHIFT) - begins)[row] + np.arange(len(words))
         same_row = row[1:] == row[:-1]
         before, behind = np.zeros_like(words), np.zeros_like(words)
@@ -89,8 +79,7 @@ class SetRows(Runs):
         return Runs(first[order], last[order], self.code[which]), which
 
     def same_bits(self, other: SetRows) -> np.ndarray:
-        """Return which rows have the same bits as the row of `other` at the same index. Both have the same first and
-        last messages."""
+        """Return which rows have the bits of the row of `other` at their index. Both begin and end alike."""
         same: np.ndarray = self.size == other.size
         sets_in_both = np.flatnonzero(same & (self.size > 0))
         own_sets, other_sets = self.where(sets_in_both), other.where(sets_in_both)
@@ -99,12 +88,11 @@ class SetRows(Runs):
         return same
 
     def _places(self) -> np.ndarray:
-        """Return the indexes of the rows' words in `words`, row by row."""
         return numbers_in(self.begin, self.size)
 
 
 class StoredRuns(NamedTuple):
-    """The rows of a table, and the same messages as runs, sorted by place, each with the index of its row."""
+    """The rows of a table, their messages as sorted runs, and the index of each run's row."""
 
     rows: SetRows
     runs: Runs
@@ -112,10 +100,7 @@ class StoredRuns(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The edits that turn rows into other rows: rows to write and rows to remove.
-
-    A row in `written` is new, or replaces the row that begins at the same place. The rows in `gone` are removed.
-    """
+    """The edits that turn rows into others. A row in `written` is new, or replaces the row that begins there."""
 
     written: SetRows
     is_new: np.ndarray
@@ -123,8 +108,7 @@ class Difference(NamedTuple):
 
 
 def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
-    """Return rows as they were read. `runs` has the first, the last and the code of each row, in any order. `bits` is
-    the rows' column `bits` (None: the table has none)."""
+    """Return rows as they were read: their runs, in any order, and the column `bits`."""
     zeros = np.zeros(len(runs), dtype=np.int64)
     rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):
@@ -136,12 +120,11 @@ def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored
 
 
 def rows_of(runs: Runs) -> SetRows:
-    """Return the rows of a state, given as runs that are sorted by place, with neighbours joined."""
+    """Return the rows of a state, from joined runs."""
     runs = runs.coded(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
-    # The runs are sorted, and the last value that is assigned stays. So the reversed order gives a group's first run,
-    # and the sorted order its last run.
+    # The last value assigned stays, so the reversed order gives a group's first run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
     last[group], code[group] = runs.last[inside], runs.code[inside]
@@ -167,13 +150,12 @@ def rows_of(runs: Runs) -> SetRows:
 
 
 def difference(old: StoredRuns, new: Runs) -> Difference:
-    """Return the edits that turn the stored rows into the rows (see `rows_of`) of the runs `new` (sorted, joined).
+    """Return the edits that turn the stored rows into the rows of the runs `new` (joined).
 
-    Why it holds: a row, old or new, is about runs of one group, or about one run. Some runs are only in one of the two
-    states. The groups of these runs are compared whole, with the rows of their old runs. All other rows stay: their
-    runs are in both states. No two rows of one state begin at one place. Therefore rows are compared by the place where
-    they begin, and no two edits have one key. A row that is not compared has its first message in both states, in a
-    group that is not compared. Therefore no new row of a compared group begins at this message.
+    Why it holds: a row is about runs of one group, or about one run. The groups of runs that only one state has are
+    compared whole. The runs of all other rows are in both states, so these rows stay. No two rows of one state begin at
+    one place, so no two edits have one key. A row that stays has its first message in both states, in a group that is
+    not compared. So no new row of a compared group begins there.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -199,8 +181,6 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
 
 
 class _Groups:
-    """The groups of some runs."""
-
     def __init__(self, *parts: Runs) -> None:
         runs = Runs.concatenated([part.coded(part.code) for part in parts])
         runs = runs.where(_is_inside(runs))
@@ -210,8 +190,7 @@ class _Groups:
         self._blocks = np.unique(block[begins])
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
         keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
-        #: `_keys` has the sorted keys of the groups. If there are few possible keys, `_keys` is None, and `_there` says
-        #: for each of them whether a group has it.
+        #: Sorted keys of groups, or a mask in `_there` if few keys are possible.
         self._keys, self._there = None, np.zeros(0, dtype=bool)
         if len(self._blocks) * self._codes <= 8 * len(keys):
             self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
@@ -220,7 +199,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the indexes of the runs in these groups, and the indexes `also`, sorted. `runs` is sorted by place."""
+        """Return the sorted indexes of the runs in these groups, and of `also`."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
@@ -241,14 +220,12 @@ class _Groups:
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
-    """Return a mask of the runs that are inside one block."""
     inside: np.ndarray = runs.first >> BLOCK_SHIFT == runs.last >> BLOCK_SHIFT
     return inside
 
 
 def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indexes of the runs that are only in `old`, and of those only in `new`. Both arguments are sorted by
-    place."""
+    """Return the indexes of the runs that are only in `old`, and only in `new`."""
     begin, end = _alike(old, new)
     old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
     alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
@@ -264,10 +241,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs are the same at the beginning of both arguments, and how many of the other runs at the end.
-
-    These runs need no search.
-    """
+    """Return how many runs are shared at the beginning, and how many more at the end. These need no search."""
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
     for old_column, new_column in zip(old.columns(), new.columns()):
@@ -281,10 +255,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the number of each run's group, by its block and its code, and a bound that is above all numbers.
-
-    Some numbers may have no run. `block` is sorted, the lowest first.
-    """
+    """Return the number of each run's group, and a bound above. `block` is sorted. Numbers may be unused."""
     if not len(block):
         return block, 0
     codes = int(code.max()) + 1
@@ -298,13 +269,12 @@ def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` words with the bits from `first` to `last` set, for disjoint stretches of bits."""
+    """Return words with the bits of disjoint stretches."""
     words = np.zeros(count, dtype=np.uint64)
     begins, ends = first >> WORD_SHIFT, last >> WORD_SHIFT
     from_first = _ALL << (first & _IN_WORD).astype(np.uint64)
     to_last = _ALL >> (_IN_WORD - (last & _IN_WORD)).astype(np.uint64)
     in_one_word = begins == ends
-    # Disjoint bits can be added.
     np.add.at(words, begins[in_one_word], from_first[in_one_word] & to_last[in_one_word])
     np.add.at(words, begins[~in_one_word], from_first[~in_one_word])
     np.add.at(words, ends[~in_one_word], to_last[~in_one_word])
@@ -313,10 +283,7 @@ def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
 
 
 def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the ones in words, and for each of these ones the index of its word.
-
-    `place` has the place of each word's first bit, divided by 64.
-    """
+    """Return the places of the ones, and their words. `place` has each word's first place / 64."""
     nonzero = np.flatnonzero(words)
     ones = np.flatnonzero(np.unpackbits(words[nonzero].view(np.uint8), bitorder="little"))
     at = nonzero[ones >> WORD_SHIFT]
@@ -324,7 +291,6 @@ def _ones(words: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Return the numbers from each start to before its stop, one range after the other."""
     lengths = np.maximum(stop - start, 0)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     numbers: np.ndarray = np.repeat(start, lengths) + within

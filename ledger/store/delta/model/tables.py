@@ -26,21 +26,21 @@ from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
 from ledger.rules.storage import S3
 
-#: The property that has a table's format, see `model/formats.py`.
+#: The property with a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits to all tables. Ledgers on S3 have it, because Spark's
-#: commits are not safe there.
+#: The property of `queues` that names the engine which commits. Ledgers on S3 have it, because Spark's commits are not
+#: safe there.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
     [
-        ("queue", pa.string()),  # the id: the name, -, and 8 hexadecimal digits, new when the queue is made anew
+        ("queue", pa.string()),  # the id: the name, -, and 8 random hexadecimal digits
         ("name", pa.string()),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("tags", pa.map_(pa.string(), pa.string())),
         ("created_at", INSTANT),
         ("modified_at", INSTANT),
-        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
+        ("revision", pa.int64()),  # a change commits only on the revision that it read
     ]
 )
 
@@ -51,7 +51,6 @@ MESSAGE_ATTRIBUTE = pa.struct(
         ("binary_value", pa.binary()),
     ]
 )
-#: Arrow's types of a message's fields.
 TYPES = {
     Kind.TEXT: pa.string(),
     Kind.NUMBER: pa.int64(),
@@ -63,13 +62,12 @@ MESSAGES = pa.schema(
         ("queue", pa.string()),
         ("lane", pa.int32()),
         ("segment", pa.string()),
-        ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-        # Columns are found by name: older tables have them in another order.
+        ("seq", pa.int64()),  # the ordinal in the segment
+        # Older tables have them in another order.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
-#: The column of `visibility` that makes a row a set, and its type.
 BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
@@ -86,14 +84,14 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if that is recorded
-        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven messages, were moved from
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if recorded
+        ("origin_queue", pa.string()),  # the queue that messages were moved from
         ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
         ("enqueued_at", INSTANT),  # when a move restarted the retention
         ("writing_to", pa.string()),  # the Delta table to which the receiver began to write its output,
         ("write_id", pa.string()),  # and its transaction, which decides whether the messages are done
-        ("revision", pa.int64()),  # on the head row: counts the lane's commits; a decision on an older count fails
-        (BITS, WORDS),  # null: the row is about all of the run; else about ordinals with a bit, see `run_sets`
+        ("revision", pa.int64()),  # on the head row: counts the lane's commits
+        (BITS, WORDS),  # null: the row is about all of the run, see `run_sets`
     ]
 )
 
@@ -101,7 +99,7 @@ RECEIPTS = pa.schema(
     [
         ("queue", pa.string()),
         ("day", pa.date32()),
-        ("version", pa.int64()),  # of the visibility table: the commit of the event, and a claim's fencing token
+        ("version", pa.int64()),  # of `visibility`: the commit of the event, and a claim's fencing token
         ("at", INSTANT),
         ("event", pa.string()),  # granted, granted again, extended, released, postponed, parked, deleted, expired,
         # locked, purged, moved, arrived, restored, writing, clock repaired
@@ -110,13 +108,13 @@ RECEIPTS = pa.schema(
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
-        ("reason", pa.string()),  # the reason that the caller gave
+        ("reason", pa.string()),  # the caller's
     ]
 )
 
 TASKS = pa.schema(
     [
-        ("task", pa.string()),  # the id of a message move task, which is in its handle
+        ("task", pa.string()),  # the id of a message move task
         ("source", pa.string()),  # the id of the dead-letter queue
         ("destination", pa.string()),  # the name of a queue; null: where each message came from
         ("rate", pa.int64()),  # messages a second; null: all at once
@@ -126,23 +124,20 @@ TASKS = pa.schema(
         ("moved", pa.int64()),
         ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
         ("failure", pa.string()),
-        ("revision", pa.int64()),  # grows with every change; a change commits only on the revision that it read
+        ("revision", pa.int64()),  # a change commits only on the revision that it read
     ]
 )
 
-#: Stored with the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+#: Stored with a queue's attributes, in milliseconds.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: The beginning of a table's description. The format that a release must know to use the table follows.
+#: Begins a table's description. The format that a release must know follows.
 NEEDED = "ledger format"
-#: The segment of a head row.
 HEAD = ""
-#: The columns of `visibility` that make up a record.
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
-    """Return numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
 
 
@@ -150,17 +145,15 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: The number of this layout, and the format that a release must know to use the table.
+    #: See `model/formats.py`.
     format: int = 1
 
     @property
     def description(self) -> str:
-        """Return the table's description, which has the format to know."""
         return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return Delta's table properties of a new table."""
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
@@ -181,11 +174,11 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages whose ordinals other messages of `partition` have, too."""
+    """Return the partition of a new segment, for messages whose ordinals `partition` has twice."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
-#: The facts that the log shows of each data file of `messages`. Instants are in milliseconds.
+#: The facts that the log shows of each file of `messages`. Instants are in milliseconds.
 FACTS = (
     Fact("queue", pa.string(), "partition", "queue"),
     Fact("lane", pa.int32(), "partition", "lane"),
@@ -220,8 +213,8 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `messages` removes messages of some segments. A delete from `visibility` removes a queue or
-            # surplus head rows.
+            # A delete from `messages` removes whole segments' messages, one from `visibility` a queue or surplus head
+            # rows.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(

@@ -8,22 +8,21 @@ from typing import Any
 
 from ledger.delta_log.values import literal
 
-#: The most segments and queues together, and the most alternatives (see `Where.alternatives`), that a predicate names.
+#: The most queues and segments, and the most `alternatives`, in a predicate.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
 @dataclass(frozen=True)
 class Where:
-    """Partitions named by literals on their columns. Only such predicates narrow a Delta transaction."""
+    """Partitions named by literals. Only such predicates narrow a Delta transaction."""
 
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
     segments: tuple[str, ...] | None = None
-    #: More partitions, such as those of the other queue in a commit that moves messages.
+    #: Further partitions, such as those of the queue to which messages move.
     also: Where | None = None
 
     def parts(self) -> list[Where]:
-        """Return this filter and those of `also`, one by one."""
         parts: list[Where] = []
         part: Where | None = self
         while part is not None:
@@ -43,10 +42,7 @@ class Where:
         return alternatives
 
     def bounded(self) -> Where:
-        """Return this filter, or a wider one with a shorter predicate if this filter names too much.
-
-        The stack for planning a predicate grows with the predicate, and may overflow.
-        """
+        """Return this filter, or a wider one: the planning of a long predicate may overflow the stack."""
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(alternative.get("segment", ())) for alternative in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
@@ -63,7 +59,6 @@ class Where:
         return wide
 
     def sql(self, alias: str = "") -> str:
-        """Return a SQL predicate on columns of `alias`."""
         prefix = f"{alias}." if alias else ""
         conditions = []
         for alternative in self.alternatives():
@@ -94,7 +89,7 @@ class Where:
     def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
         """See PartitionFilter. This runs for every partition of a ledger, so it makes no lists."""
         if isinstance(lane, str):
-            # The table `receipts` has days in place of lanes, and no filter names days.
+            # `receipts` has days in place of lanes, and no filter names days.
             lane = int(lane) if lane.isdecimal() else None
         part: Where | None = self
         while part is not None:

@@ -1,7 +1,6 @@
 """The view queue_depth of the present, made from `DeltaStore.all_counts`.
 
-Unlike in the view's SQL, `age_of_oldest` may be the age of an older message of the same file that is gone (see
-`Classified.oldest_sent_at`).
+Unlike in the view's SQL, `age_of_oldest` may be that of a message that is gone (see `Classified.oldest_sent_at`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ DEPTH = pa.schema(
 
 
 def queue_depth(counts: AllCounts) -> pa.Table:
-    """Return the rows of the view, one for each queue."""
     rows = []
     for name, counted in counts.counts.items():
         depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}

@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit of the ledger to `visibility` notes the version of `visibility` that it was decided on, and the newest
-versions of `messages` and `queues`. (If these two cannot be read, it may note none of the three.) A view of the past
-reads each table as of the version that goes with a commit to `visibility`.
+Each commit to `visibility` notes the version of `visibility` that it was decided on, and the newest versions of
+`messages` and `queues`, if they can be read. A view of the past reads each table as of the version that goes with such
+a commit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, shown
 from ledger.store.delta.engine import Tables
 
-#: The tables whose versions a commit notes, or `_beside` finds. The table `receipts` is filled later than the commits
-#: that it reports, so its versions say nothing.
+#: `receipts` is filled later, so its versions say nothing.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -29,25 +28,21 @@ KEPT = (
 
 
 class PastMoment(NamedTuple):
-    """The moment that a view shows: an instant, and the version of each table (None: the newest)."""
+    """The moment that a view shows, and the version of each table (None: the newest)."""
 
     now: int
     versions: Mapping[str, int] | None = None
 
     @property
     def until(self) -> int | None:
-        """Return the last version of `visibility` that counts; None if all versions count."""
         return None if self.versions is None else self.versions["visibility"]
 
 
 def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
-    """Return the moment of a `version` of `visibility` (at the instant of its commit), or the moment of a `timestamp`.
+    """Return the moment of a `version` of `visibility`, of a `timestamp`, or the present.
 
-    With neither, return the present moment.
-
-    Raises InvalidParameterValue if both `version` and `timestamp` are given, or if one has a wrong type or form. Raises
-    the same error if the logs do not have `version`, or a version of another table that goes with it. Raises it also
-    for a timestamp in the future or before all commits.
+    Raises InvalidParameterValue for both together, for a wrong type or form, for versions that the logs do not have,
+    and for a timestamp in the future or before all commits.
     """
     if timestamp is not None:
         return _at(tables, now, version, timestamp)
@@ -96,7 +91,7 @@ def _milliseconds(timestamp: datetime | str) -> int:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(timestamp), bound, fix)
-    # The ledger's clocks have milliseconds: an instant between two milliseconds counts as the earlier one.
+    # The ledger's clocks have milliseconds.
     return milliseconds_of(parsed.replace(microsecond=parsed.microsecond // 1_000 * 1_000))
 
 
@@ -106,21 +101,18 @@ def _instant_of(commit: Commit) -> int:
 
 
 def _beginning(tables: Tables) -> int:
-    """Return the instant of the first commit to any of the tables, as far as their logs reach back."""
     return min(_instant_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
-    """Return the commits before the first one with a later instant than `at`.
+    """Return the commits before the first with a later instant than `at`. All later ones landed after `at`.
 
-    That first commit, and all commits after it in the log, landed after `at`. Version 0 made the table, and always
-    counts.
+    Version 0 made the table, and always counts.
     """
     return list(takewhile(lambda commit: not commit.version or _instant_of(commit) <= at, commits))
 
 
 def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
-    """Return the versions of the tables that go with a commit. Raises InvalidParameterValue if one cannot be read."""
     versions = {"visibility": then.version}
     versions |= {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     for name, version in versions.items():
@@ -131,17 +123,12 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
-    """Return the version of a table that goes with a commit to `visibility`.
+    """Return the version of a table that goes with the commit `then` to `visibility`.
 
-    Without an instant `at`, the result is the newest version that the commit `then` or an earlier commit notes. A
-    commit of another program notes no version.
-
-    As of an instant `at`, the result is the newest version at that instant, within two bounds. The lower bound is the
-    newest version that the commit `then` or an earlier one notes. The upper bound is the first version that a later
-    commit to `visibility` notes.
-
-    If `then` is the ledger's own commit and notes no version, or no commit by then does, the timestamps of the commits
-    decide within the same bounds. Several machines may have written these by their own clocks.
+    Without an instant `at`, it is the newest version that `then` or an earlier commit notes. As of an instant, it is
+    the newest by then, not below that version, nor above the first that a later commit notes. If `then` is the ledger's
+    own and notes none, or no commit by then does, timestamps decide within these bounds. Machines may have written them
+    by different clocks.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -162,10 +149,9 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 
 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
-    """Raise InvalidParameterValue if the log has lost a commit whose noted versions matter for `then`.
+    """Raise InvalidParameterValue if the log has lost a commit between `then` and the version that it was decided on.
 
-    The lost commit landed between the version that `then` was decided on and `then` itself. The lost commit may have
-    noted newer versions than the remaining commits note.
+    The lost commit may have noted newer versions.
     """
     decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)

@@ -31,38 +31,33 @@ from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
-#: Turns off a rule of DataFusion that confuses a field of a map with a column on both sides of a join.
+#: This rule confuses a field of a map with a column on both sides of a join.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
-#: The table, next to the views, with the comments on each view and each column.
 _COMMENTS = "comments"
-#: The words that a query may begin with. Statements with another first word could write files: COPY does, even behind
-#: EXPLAIN ANALYZE (see `_Session.require_query`).
+#: Other statements could write files, as COPY does, even behind EXPLAIN ANALYZE.
 _FIRST_WORDS = ("select", "with", "values", "describe", "explain")
-#: After explain or describe come options, then a name or a query: the group.
+#: The group is a name or a query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
-#: DataFusion's error for a view with two columns of one name. A query may have such columns.
+#: A view may not have two columns of one name. A query may.
 _DUPLICATE_COLUMN_ERROR = "Schema error: Schema contains duplicate"
-#: The beginning of errors about files. Words after the beginning may come from the query itself.
+#: Later words may come from the query.
 _STORAGE_ERROR = re.compile(
     r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I
 )
 
 
 class Queries:
-    """Queries on the views of a ledger."""
-
     def __init__(self, store: DeltaStore, clock: Clock) -> None:
         self._store, self._engine, self._clock = store, store.engine, clock
 
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
-        """Return the result of a query on the views, as of now, a version or an instant; see `past.moment`.
+        """Return the result of a query on the views, as of now, a version or an instant (see `past.moment`).
 
         Raises:
-            InvalidParameterValue: The query is invalid, and the error has DataFusion's text. Or the version or the
-                instant is refused.
+            InvalidParameterValue: The query, version or instant is refused.
             LedgerDamaged: A table is damaged, which may explain the failure.
-            StorageFailed: The storage failed, and no damage explains it.
+            StorageFailed: The storage failed.
         """
         _require_reading(query)
         try:
@@ -78,7 +73,7 @@ class Queries:
             past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
             if past is not None:
                 raise past from refused
-            # DataFusion's errors about damaged bytes inside a file name Arrow or Parquet.
+            # DataFusion's errors about damaged bytes name Arrow or Parquet.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
             needed = {table for view in _views_in(query) for table in tables_of(view)}
@@ -89,7 +84,6 @@ class Queries:
             raise damage from refused
 
     def _past_damage(self, query: str, version: int | None, timestamp: datetime | str | None) -> LedgerDamaged | None:
-        """Return the damage that may explain why a query of the past fails."""
         if version is None and timestamp is None:
             return None
         tables = {*VERSIONED, *(table for view in _views_in(query) for table in tables_of(view))}
@@ -130,10 +124,9 @@ class Queries:
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> PastMoment:
-        """Return the present moment, with the versions that a query reads of the tables while others commit.
+        """Return the present moment.
 
-        The version of `visibility` is read first, so the versions of the other tables are no older than those that its
-        commits have read. Of `receipts` the query reads the newest version, without events of a later `visibility`.
+        The version of `visibility` is read first, so no other version is older than those that its commits have read.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages
@@ -141,7 +134,6 @@ class Queries:
         return PastMoment(self._clock() if depth is None else depth.now, versions)
 
     def _place_in(self, text: str) -> str:
-        """Return the place of the table whose file an error names; that of `messages` if the error names none."""
         tables_named = re.findall(rf"/({'|'.join(TABLES)})/", text)
         return self._engine.place(tables_named[-1] if tables_named else "messages")
 
@@ -154,7 +146,7 @@ class Queries:
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
     def _add(self, session: _Session, table: str, at: PastMoment) -> None:
-        """Make one of the ledger's tables, as of a moment, readable under the name `table_TABLE`, which no view has."""
+        """Make a table, as of a moment, readable as `table_TABLE`."""
         if table in session.tables:
             return
         session.tables.add(table)
@@ -171,8 +163,7 @@ class Queries:
             session.builder.register(f"stored_{table}", loaded)
         text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
-            # Upkeep may copy the pending events to `receipts` meanwhile. So only events of the table count whose
-            # versions are at most `filled`.
+            # Upkeep may copy pending events to `receipts` meanwhile.
             session.show("pending", rows)
             names = ", ".join(rows.column_names)
             text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
@@ -182,25 +173,21 @@ class Queries:
 
 
 class _Session:
-    """The tables of one query. Rows in memory are written to `folder`, because delta-rs reads only files."""
+    """The tables of one query. delta-rs reads only files, so rows are written to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         forks.require_own("delta-rs")
         self.builder, self.tables, self._folder = QueryBuilder(_SESSION), set[str](), folder
 
     def show(self, name: str, rows: pa.Table) -> None:
-        """Register rows under a name."""
         file = self._folder / f"{name}.parquet"
         with failures.translating_errors(str(self._folder), DeltaError):
             pq.write_table(rows, file)
             self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
-        """Raise DeltaError for a statement that is no query, even if its comments look like a query.
-
-        The check makes a view of the statement. DataFusion makes views only of queries, and does not run them. A name
-        alone after explain or describe needs no check.
-        """
+        """Raise DeltaError for a statement that is no query. DataFusion makes views only of queries, and does not run
+        them."""
         explained = _EXPLAINED.fullmatch(text)
         query = explained[1] if explained else text
         if explained and _NAME.fullmatch(query):
@@ -217,7 +204,6 @@ def _words(query: str) -> set[str]:
 
 
 def _views_in(query: str) -> list[str]:
-    """Return the views that a query names."""
     return sorted(_words(query).intersection(VIEWS))
 
 
@@ -231,7 +217,7 @@ def _require_reading(query: object) -> None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return the same table without dictionaries and string views, which some readers do not know."""
+    """Convert types that some readers do not know."""
     return pa.table(
         {name: column.cast(_plain_type(column.type)) for name, column in zip(table.column_names, table.columns)}
     )

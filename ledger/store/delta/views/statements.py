@@ -28,8 +28,6 @@ _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
 
 
 class Comments(NamedTuple):
-    """`view` is the comment on a view. `columns` are the comments on its columns, in their order."""
-
     view: str
     columns: Mapping[str, str]
 
@@ -49,7 +47,7 @@ def comments_of(name: str) -> Comments:
 
 
 def comments() -> pa.Table:
-    """Return the comments on views and columns, a row each: view, column (null for a view), comment."""
+    """Return rows: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
         of_view = comments_of(name)
@@ -58,13 +56,12 @@ def comments() -> pa.Table:
 
 
 def tables_of(name: str) -> set[str]:
-    """Return the ledger's tables that a view reads."""
     text = _text(name) + (_text("messages") if "{messages_view}" in _text(name) else "")
     return set(re.findall(r"\{(\w+)\}", text)) & set(TABLES)
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """Return the SELECT of a view. `tables` has the name of each table in SQL, and `now` is the instant in SQL."""
+    """Return the SELECT of a view, for the SQL of each table's name and of the instant."""
     values = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
     values |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
     values |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}

@@ -10,9 +10,9 @@ from ledger.store.delta.dataframes.columns import SENDER_ID, USER_ATTRIBUTES
 
 _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
-#: The place of the sender among the attributes (the first is 1); null: there is no sender.
+#: The sender's place among the attributes, from 1. Null: no sender.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: Expressions of Spark's SQL that are replaced as a whole, because their functions have no twin in DataFusion.
+#: These have functions without a twin in DataFusion.
 _REPLACED_EXPRESSIONS = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
@@ -26,7 +26,7 @@ _REPLACED_EXPRESSIONS = {
 
 
 def _ones(word: str) -> str:
-    """Return SQL that counts the set bits of a word of 64 bits, each half by itself, so nothing overflows."""
+    """Return SQL that counts the bits of a word of 64, by halves, so nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
@@ -37,7 +37,7 @@ def _ones(word: str) -> str:
     return f"({half(f'({word} & 4294967295)')} + {half(f'(({word} >> 32) & 4294967295)')})"
 
 
-#: Spark's functions that DataFusion has under another name, or not at all.
+#: Spark's functions that DataFusion lacks, or has under another name.
 _TWINS: dict[str, Callable[..., str]] = {
     "bit_count": _ones,
     "count_if": lambda condition: f"count(*) FILTER (WHERE {condition})",
@@ -55,7 +55,6 @@ _TWINS: dict[str, Callable[..., str]] = {
 
 
 def translated(sql: str) -> str:
-    """Translate a statement of `statements.view_statement` for DataFusion."""
     for piece, twin in _REPLACED_EXPRESSIONS.items():
         sql = sql.replace(piece, twin)
     return _translated(sql)
@@ -72,7 +71,7 @@ def _translated(sql: str) -> str:
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose parenthesis opens just before `begin`, and the place behind its end."""
+    """Return the arguments of a call that opens before `begin`, and the place behind its end."""
     arguments, depth, since = [], 0, begin
     for at in range(begin, len(sql)):
         character = sql[at]
