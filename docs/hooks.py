@@ -61,17 +61,17 @@ def settings() -> str:
 
 def attributes() -> str:
     """Return every attribute of a queue, its kind, its bounds and its default."""
-    from ledger.rules import attribute_kinds
+    from ledger.rules import attributes as attribute_rules
 
     rows = []
-    for name, kind in {**attribute_kinds.ATTRIBUTES, **attribute_kinds.FIFO_ATTRIBUTES}.items():
-        whose = "ours" if name in attribute_kinds.OURS else "SQS"
-        if isinstance(kind, attribute_kinds.WholeNumber):
+    for name, kind in {**attribute_rules.ATTRIBUTES, **attribute_rules.FIFO_ATTRIBUTES}.items():
+        whose = "ours" if name in attribute_rules.OURS else "SQS"
+        if isinstance(kind, attribute_rules.WholeNumber):
             lifted = f"; {kind.lifted:,} with `Limits=UNBOUNDED`" if kind.lifted else ""
             bounds = f"{kind.least:,} to {kind.most:,}{lifted}"
-        elif isinstance(kind, attribute_kinds.Choice):
+        elif isinstance(kind, attribute_rules.Choice):
             bounds = ", ".join(f"`{word}`" for word in kind.words)
-        elif isinstance(kind, attribute_kinds.Text):
+        elif isinstance(kind, attribute_rules.Text):
             bounds = f"a text of at most {kind.longest} characters"
         else:
             bounds = "a JSON document"

@@ -74,7 +74,7 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
-    from ledger.rules.storage import for_spark
+    from ledger.rules.location import for_spark
 
     if kind is None:
         ending = source.rstrip("/*").removesuffix(".gz").rpartition(".")[2]
@@ -107,9 +107,8 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     from ledger.errors import InvalidParameterValue
-    from ledger.rules.csv_header import wrong_header
-    from ledger.rules.message_fields import GIVEN
-    from ledger.rules.storage import for_spark
+    from ledger.rules.location import for_spark
+    from ledger.rules.message import GIVEN, wrong_header
 
     place = for_spark(source)
     rows = spark.read.options(header="true", mode="FAILFAST", escape='"').csv(place)

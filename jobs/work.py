@@ -193,9 +193,9 @@ def require_persistent_table(option: str, table: str | None) -> None:
     """Raise InvalidParameterValue for a table that would be lost when this job ends, with the results in it."""
     from pyspark.sql import SparkSession
 
+    from ledger.delta_log.spark_sessions import FIX, is_in_memory_only
     from ledger.errors import InvalidParameterValue
     from ledger.rules.location import is_name
-    from ledger.store.delta.dataframes.catalogs import FIX, is_in_memory_only
 
     spark = SparkSession.active()
     if table is None or "/" in table or not is_name(table) or spark.catalog.tableExists(table):

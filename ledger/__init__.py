@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from ledger.queue import Queue
     from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Settled
     from ledger.rules.message_attributes import Attribute
-    from ledger.rules.move_task import MoveTask
-    from ledger.rules.state import Status
+    from ledger.rules.redrive import MoveTask
+    from ledger.rules.visibility import Status
     from ledger.settings import Settings
     from ledger.store.delta.dataframes.bulk_send import Sent
     from ledger.store.delta.verbs.health import Health, TableHealth
@@ -77,8 +77,8 @@ _HOMES = {
     "Counts": "ledger.results",
     "Explanation": "ledger.client.explanation",
     "Attribute": "ledger.rules.message_attributes",
-    "Status": "ledger.rules.state",
-    "MoveTask": "ledger.rules.move_task",
+    "Status": "ledger.rules.visibility",
+    "MoveTask": "ledger.rules.redrive",
     "Sent": "ledger.store.delta.dataframes.bulk_send",
     "SentTable": "ledger.client.arrow_rows",
     "Health": "ledger.store.delta.verbs.health",

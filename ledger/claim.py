@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.client.access import Access
+from ledger.client.access import Access, ClaimSettlements
 from ledger.client.explanation import OF_CLAIM, Explanation, explain, numbered
-from ledger.client.settlements import ClaimSettlements
 from ledger.client.settling import Settling, apply
 from ledger.client.tables import is_empty, require_list
 from ledger.clock import instant
@@ -29,9 +28,8 @@ from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.reasons import reason_of
-from ledger.rules.visibility import Outcome, Verb
-from ledger.runtime.forks import uses_arrow
+from ledger.rules.visibility import Outcome, Verb, reason_of
+from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import RUNS, Action, Grant, QueueRecord, ReceiveRequest, count_by_outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from functools import partial
 from typing import NamedTuple, overload
 
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, QueueDoesNotExist
-from ledger.runtime.forks import renew_in_child
-from ledger.runtime.threads import start_thread
+from ledger.runtime.threads import renew_in_child, start_thread
 
 log = logging.getLogger("ledger.heartbeat")
 

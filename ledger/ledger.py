@@ -397,7 +397,7 @@ class Ledger:
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
-        from ledger.store.delta.verbs.ages import JudgedAges
+        from ledger.store.delta.verbs.tidying import JudgedAges
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._require_delta("upkeep")

@@ -11,10 +11,10 @@ from typing import Any
 from ledger.clock import instant
 from ledger.rules.arns import DEFAULT, Account
 from ledger.rules.attributes import queue_name_of
+from ledger.rules.message import SHOWN, Kind
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
-from ledger.rules.message_fields import SHOWN, Kind
 from ledger.rules.receipt_handle import ReceiptHandle, encode
-from ledger.rules.state import Status, expires_at, status
+from ledger.rules.visibility import Status, expires_at, status
 from ledger.store.protocol import QueueRecord, StoredMessage
 
 #: The fields that users see as they are stored, and the fields that users see as instants.

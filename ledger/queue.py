@@ -21,9 +21,10 @@ from ledger.notebook import html_view, timeline_plot
 from ledger.results import Consumed, Copied, Counts, Exported, HandleOutcome, SendOutcome, Worked
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
-from ledger.rules import move_task, policy
-from ledger.rules.move_task import MoveTask
+from ledger.rules import policy
+from ledger.rules import redrive as redrive_rules
 from ledger.rules.receipt_handle import is_receipt
+from ledger.rules.redrive import MoveTask
 from ledger.runtime import progress
 from ledger.work import tasks
 from ledger.work.consumer_processes import consume
@@ -364,7 +365,7 @@ class Queue(Settling):
 
         If a batch raises, the handler is called again with its halves, until each message that raises is alone. If all
         messages raise alike, the claims are released uncounted and the error is raised (rules:
-        `ledger.work.handler_evidence`). On a FIFO queue each group is handled in order. The group's messages after one
+        `ledger.work.handler_calls`). On a FIFO queue each group is handled in order. The group's messages after one
         that is not done are released uncounted.
 
         The consumer handles SIGTERM and Ctrl-C in the main thread, unless other code handles them. After the first
@@ -662,12 +663,12 @@ class Queue(Settling):
             ResourceNotFound: There is no queue `destination`.
         """
         task = self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
-        return move_task.handle_of(task, self.arn)
+        return redrive_rules.handle_of(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
         """Return this queue's latest message move tasks, at most `max_results`. The field `task` has a handle."""
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
-        return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
+        return [task._replace(task=redrive_rules.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
         """Cancel a running task. Return the approximate number of messages that it moved, which stay moved.
@@ -684,7 +685,7 @@ class Queue(Settling):
     def attributes(self) -> dict[str, str]:
         """Return all attributes as text, except for SQS's approximate numbers of messages (see `counts`).
 
-        CreatedTimestamp and LastModifiedTimestamp are in seconds. `ledger.rules.attribute_kinds.OURS` names the
+        CreatedTimestamp and LastModifiedTimestamp are in seconds. `ledger.rules.attributes.OURS` names the
         attributes that SQS does not have.
         """
         return queue_settings.attributes(self.access)

@@ -114,14 +114,17 @@ def privates_of_others(source: str) -> list[tuple[int, str, str]]:
 
 
 def code_lines(source: str) -> int:
-    """How many lines of a module's source are code: no docstring, no comment, not empty, and no stub of an overload."""
+    """How many lines of a source are code: no docstring, comment, import, empty line, stub of an overload."""
     nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in nothing:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        is_text = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if is_text or isinstance(node, (ast.Import, ast.ImportFrom)):
             lines.difference_update(range(node.lineno, node.end_lineno + 1))
         elif isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
             lines.difference_update(range(node.decorator_list[0].lineno, node.end_lineno + 1))

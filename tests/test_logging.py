@@ -8,7 +8,7 @@ import pytest
 
 from ledger import Ledger, LedgerError, Settings, StorageFailed
 from ledger.heartbeat import Beat, Heartbeat
-from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Attempts
 from tests.clock import FrozenClock
 
 SECRET = "Zq7-secret"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger, Settings
-from ledger.delta_log.spec import COMMIT_DAYS, FILE_DAYS
+from ledger.delta_log.protocol import COMMIT_DAYS, FILE_DAYS
 from ledger.errors import InvalidParameterValue
-from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
+from ledger.rules.location import AZURE, GCS, OBJECT_STORES, S3
 from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, WORDS, YEAR, tomllib
 from ledger.store.delta.dataframes import bulk_send
 
@@ -102,10 +102,10 @@ def test_every_number_has_a_bound_and_keeps_it():
 
 def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
     """2.0**1024 is an OverflowError: a bound beyond that would break a verb after so many losses."""
-    from ledger.store.delta.commit import retrying
+    from ledger.store.delta.commit import transactions
 
-    monkeypatch.setattr(retrying.time, "sleep", lambda seconds: None)
-    retrying.pause(MOST["maximum_attempts"], retrying.FIRST_PAUSE, retrying.LONGEST_PAUSE)
+    monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
+    transactions.pause(MOST["maximum_attempts"], transactions.FIRST_PAUSE, transactions.LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize(

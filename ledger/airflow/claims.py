@@ -11,7 +11,7 @@ from ledger.queue import Queue
 from ledger.rules.attempts import claim_of_process, shortened
 from ledger.rules.message_id import message_id
 from ledger.rules.redrive import policy_of
-from ledger.rules.state import Status
+from ledger.rules.visibility import Status
 from ledger.work.claim_source import LONGEST_ATTEMPT
 
 NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout", "message_id")

@@ -1,16 +1,113 @@
-"""The hook: opens the ledger that a connection of the type `ledger` names."""
+"""The connection type `ledger` of Airflow, and the hook that opens the ledger that it names.
+
+This module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from airflow.sdk import BaseHook
 
-from ledger.airflow.connection import Place, place_of
 from ledger.airflow.provider import CONNECTION_TYPE, HIDDEN_FIELDS, PLACEHOLDERS, RELABELING
+from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
+from ledger.place import here
 from ledger.queue import Queue
+from ledger.rules.location import PREFIXES, SCHEMA_PREFIX, beside, is_relative
+from ledger.settings import Settings
+
+EXTRAS = ("storage_options", "settings")
+#: Storage options about the time and the repetition of requests.
+OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
+EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
+
+
+@dataclass(frozen=True)
+class Place:
+    """The ledger of a connection."""
+
+    root: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    settings: str | None = None
+
+    def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
+        """Open the ledger without Spark. Without `create`, raise LedgerDoesNotExist if there is none."""
+        settings = Settings.read(self.settings) if self.settings else None
+        options = self.storage_options or None
+        return Ledger.open(
+            self.root, create=create, settings=settings, owner=owner, storage_options=options, read_only=read_only
+        )
+
+    def output(self, table: object) -> str:
+        """Return the place of an output table.
+
+        A relative path begins at the parent folder of the ledger's root: Airflow chooses the folder in which a task
+        runs. Other places are returned unchanged.
+
+        Raises InvalidParameterValue for a relative path if the ledger is a schema, or if the engines cannot use the
+        path.
+        """
+        text = os.fspath(table) if isinstance(table, os.PathLike) else str(table)
+        is_complete_text = not isinstance(table, os.PathLike) and not is_relative(text)
+        if is_complete_text or text.startswith(("/", "~")):
+            return text
+        if self.root.startswith(SCHEMA_PREFIX):
+            bound = f"It is relative, and the ledger {self.root} has no folder to begin at"
+            raise InvalidParameterValue("output_table", text, bound, "Give an absolute path, or a URI.")
+        return beside("output_table", text, here("root", self.root)).text
+
+    def environment(self) -> dict[str, str]:
+        """Return the storage options as environment variables: a command line would show secrets to other users.
+
+        Options in OF_THE_CLIENT are left out. Any other option whose name does not begin with aws_, azure_ or google_
+        raises InvalidParameterValue.
+        """
+        passed = {name: value for name, value in self.storage_options.items() if name.lower() not in OF_THE_CLIENT}
+        others = sorted(name for name in passed if not name.lower().startswith(PREFIXES))
+        if others:
+            bound = "A worker reads options from its environment, where their names begin with aws_, azure_ or google_"
+            fix = "Name it so in the connection: aws_endpoint for endpoint."
+            raise InvalidParameterValue("storage_options", ", ".join(others), bound, fix)
+        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in passed.items()}
+        return {name.upper(): value for name, value in shown.items()}
+
+
+def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
+    """Return the Place that a connection names. Raise InvalidParameterValue if its host or extra is wrong."""
+    if not host:
+        raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
+    extra_fields = _object(connection_id, "extra", extra)
+    for name in sorted(set(extra_fields) - set(EXTRAS)):
+        bound = f"The extra knows {' and '.join(EXTRAS)}"
+        raise _wrong(connection_id, f"extra.{name}", "...", bound, "Remove it, or put it into storage_options.")
+    settings = extra_fields.get("settings") or None
+    if settings is not None and not isinstance(settings, str):
+        raise _wrong(connection_id, "extra.settings", settings, "Must be the path of a TOML file")
+    return Place(host, _object(connection_id, "extra.storage_options", extra_fields.get("storage_options")), settings)
+
+
+def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
+    """Return the fields of a mapping or of a JSON object, without null. Errors do not show the value, which may be
+    secret.
+    """
+    try:
+        parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
+    except ValueError as error:
+        raise _wrong(connection_id, name, "...", f"It is no JSON ({error})") from None
+    if not isinstance(parsed, Mapping):
+        raise _wrong(connection_id, name, "...", "Must be a JSON object")
+    return {str(key): value for key, value in parsed.items() if value is not None}
+
+
+def _wrong(connection_id: str, name: str, value: object, bound: str, fix: str = "") -> InvalidParameterValue:
+    return InvalidParameterValue(f"{name} of the connection {connection_id!r}", value, bound, fix)
+
 
 DEFAULT_CONNECTION = "ledger_default"
 

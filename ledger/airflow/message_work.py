@@ -12,8 +12,7 @@ import pyarrow as pa
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.results import Settled
-from ledger.rules.reasons import kept
-from ledger.rules.visibility import Outcome
+from ledger.rules.visibility import Outcome, kept
 
 #: Returns whether a claim stays held after an error ended its work.
 Keeps = Callable[[Claim, BaseException], bool]

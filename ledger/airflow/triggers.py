@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.connection import get_async_connection
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
+from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from ledger.airflow.conditions import Announcements, Condition, event_of
-from ledger.airflow.hook import DEFAULT_CONNECTION
-from ledger.airflow.watching import looks_at, seconds
+from ledger.airflow.hook import DEFAULT_CONNECTION, place_of
+from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.results import Counts
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
+
+log = logging.getLogger("ledger.airflow")
+MOST_FAILURES = 20
+
+
+async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
+    """Yield the counts of a queue again and again, with a pause of `poll_interval` seconds.
+
+    Raises StorageFailed after MOST_FAILURES storage failures in a row, QueueDoesNotExist, and what opening the ledger
+    raises.
+    """
+    connection = await get_async_connection(ledger_conn_id)
+    place = place_of(ledger_conn_id, connection.host, connection.extra)
+    ledger = await asyncio.to_thread(partial(place.open, read_only=True))
+    failures = 0
+    while True:
+        try:
+            counts = await asyncio.to_thread(lambda: ledger.queue(ledger_queue).counts())
+        except StorageFailed as error:
+            failures += 1
+            if failures >= MOST_FAILURES:
+                raise
+            log.warning("could not look at the queue %s (%d times in a row): %s", ledger_queue, failures, error)
+        else:
+            failures = 0
+            yield counts
+        await asyncio.sleep(poll_interval)
+
+
+def seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
+    return value
+
 
 #: In seconds.
 POLL_INTERVAL = 10.0
@@ -114,10 +154,35 @@ class LedgerQueueTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        from ledger.airflow.acknowledging import AcknowledgedLooks
 
         return AcknowledgedLooks(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         async for event in shared_stream:
             yield TriggerEvent(event)
+
+
+class AcknowledgedLooks(SharedStreamProducer):
+    """Looks at a queue, for all triggers with the same arguments.
+
+    No further announcement follows until Airflow says whether the event was stored. If it was lost, the next look
+    announces the work that is then waiting. `announcements` is public for tests.
+    """
+
+    def __init__(self, trigger: LedgerQueueTrigger) -> None:
+        self._trigger, self.announcements, self._open = trigger, trigger.announcements(), False
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
+        """Yield announcements for ever, each with the event and the counts."""
+        trigger = self._trigger
+        async for counts in looks_at(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
+            if not self._open and self.announcements.due(counts, time.monotonic()):
+                self._open = True
+                yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Note each announcement whose event was stored."""
+        for item in batch:
+            self._open = False
+            if item.outcome.is_clean:
+                self.announcements.announced(item.broker_payload, time.monotonic())

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _without_click(arguments: list[str]) -> int:
     """Run `ledger doctor` without options, the only command that can do without click."""
-    from ledger.cli.diagnosis import diagnose
+    from ledger.cli.doctor import diagnose
 
     if arguments[:1] == ["doctor"]:
         return diagnose(next((argument for argument in arguments[1:] if not argument.startswith("-")), None))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ledger.cli import INTERRUPTED, consume, doctor, look, messages, operate, queues, send, serve, submit, transfer
-from ledger.cli.diagnosis import versions_of_engines
+from ledger.cli.doctor import versions_of_engines
 from ledger.cli.words import error_text
 from ledger.errors import (
     InvalidAttributeName,

@@ -27,11 +27,9 @@ import click
 from ledger.cli.opening import WrongInput
 from ledger.errors import LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.csv_header import wrong_header
 from ledger.rules.limits import LARGEST_MESSAGE_BYTES
-from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
+from ledger.rules.message import GIVEN, WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns, wrong_header
 from ledger.rules.message_attributes import attributes_of_json
-from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.extras import naming_extra
 from ledger.cli.opening import as_json, open_ledger, require_root, with_root
 from ledger.cli.printing import print_json
 from ledger.errors import LedgerDoesNotExist
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
+
+
+@contextmanager
+def naming_extra(extra: str) -> Iterator[None]:
+    """Raise click.ClickException, which names the extra, if an import fails for a package that is not the ledger's."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "ledger":
+            raise
+        raise click.ClickException(
+            f"this needs {error.name}: install the extra `{extra}`, pip install '/path/to/clone[{extra}]'"
+        ) from None
 
 
 @click.command(short_help="Serve a ledger over HTTP, as SQS.")

@@ -1,8 +1,44 @@
-"""The command `ledger submit`: a script under spark-submit."""
+"""The command `ledger submit`: a script under spark-submit, or a job or file of conf/ that the package ships."""
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
+
 import click
+
+from ledger.runtime.cache import RuntimeSetupError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+#: Below the environment's own folder.
+SHARED = "share/ledger"
+
+
+def shipped(folder: str) -> Path:
+    """Return the folder `jobs` or `conf` of the checkout, else of the wheel.
+
+    Raises RuntimeSetupError if there is neither.
+    """
+    for place in (CHECKOUT / folder, Path(sysconfig.get_path("data")) / SHARED / folder):
+        if place.is_dir():
+            return place
+    raise RuntimeSetupError(f"{folder}/ is neither in {CHECKOUT} nor installed; install the wheel again")
+
+
+def job(name: str) -> Path:
+    """Return the script that a command line names: a file, else a shipped job, as `work` or `work.py`.
+
+    Raises RuntimeSetupError, which lists the jobs, for any other name.
+    """
+    file = Path(name)
+    if file.is_file():
+        return file
+    jobs = {path.stem: path for path in sorted(shipped("jobs").glob("*.py")) if path.stem not in ("__init__", "common")}
+    script = jobs.get(name.removesuffix(".py"))
+    if script is None:
+        raise RuntimeSetupError(f"{name} is no file here, and none of the jobs: {', '.join(jobs)}")
+    return script
+
 
 #: Jobs whose first arguments are ROOT and QUEUE, and which make neither.
 ON_QUEUES = ("work", "send")
@@ -30,7 +66,6 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
 
     from ledger.runtime.cache import RuntimeSetupError
     from ledger.runtime.session import submit_command, submit_environment
-    from ledger.runtime.shipped import job, shipped
 
     try:
         try:

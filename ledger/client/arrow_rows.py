@@ -1,4 +1,17 @@
-"""The columns of an Arrow table that is sent, and its rows as entries of a send without Spark.
+"""The columns of an Arrow table that is sent, `message_attributes` too, and its rows as entries without Spark.
+
+A table may have this column in one of these forms:
+
+    pandas: objects        dicts, as `Queue.send` takes them for a message of a list; some rows may have JSON texts
+    struct                 a field for each attribute; a null field is no attribute of its row
+    list of structs        with the fields `key` and `value`: polars' maps
+    map                    from texts to texts, numbers or bytes
+    text                   a JSON object in each row, as `ledger send` reads it; an empty text: no attributes
+
+A value may also be a struct of data_type, string_value and binary_value: an attribute *in full*.
+
+For a send through Spark each form becomes a map to attributes in full, except maps that are left to Spark
+(`is_attributes`): Spark's tasks check these. For a send without Spark each row's attributes become a dict.
 
 `typed_table` also serves a send through Spark, so that both ways accept the same columns. The ways differ in the types
 that are written as JSON.
@@ -8,19 +21,200 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from ledger.client.attribute_columns import COLUMN, attributes_by_row
-from ledger.client.tables import is_integer, is_text, require_column
+from ledger.client.tables import is_integer, is_text, made_by, require_column
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
-from ledger.rules.message_fields import GIVEN, Kind
-from ledger.runtime.forks import uses_arrow
+from ledger.rules.message import GIVEN, NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, Kind, entry, require_columns, require_group
+from ledger.rules.message_attributes import attributes_of_json, message_attributes
+from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import StoredSend
+
+COLUMN = "message_attributes"
+UNDERSTOOD = (
+    "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
+    "JSON texts"
+)
+_FIELDS = {"data_type", "string_value", "binary_value"}
+_IN_FULL = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
+MAP = pa.map_(pa.string(), _IN_FULL)
+
+
+def is_attributes(kind: pa.DataType) -> bool:
+    """Return whether a type is a map from texts to texts, or to attributes in full as in MAP.
+
+    A send through Spark leaves such a column to Spark's code, which takes no other type.
+    """
+    if not pa.types.is_map(kind) or not is_text(kind.key_type):
+        return False
+    item = kind.item_type
+    if not pa.types.is_struct(item):
+        return is_text(item)
+    tests = zip(item, (is_text, is_text, _is_bytes))
+    return [field.name for field in item] == [field.name for field in _IN_FULL] and all(
+        is_right(field.type) for field, is_right in tests
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
+    """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
+
+    Without the map, Arrow would make one struct of all dicts, and a fraction of an integer if another row has a
+    fraction. Errors name the row.
+    """
+    if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
+        return messages
+    names = list(messages.columns)
+    if (
+        names.count(COLUMN) != 1
+        or not _counts(names, body)
+        or str(messages.dtypes.iloc[names.index(COLUMN)]) != "object"
+    ):
+        return messages
+    column = messages[COLUMN]
+    if not any(isinstance(value, Mapping) for value in column):
+        return messages
+    import pandas as pd
+
+    dicts = [None if is_missing else value for value, is_missing in zip(column, column.isna())]
+    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_map_array(dicts, _of_value))})
+
+
+def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
+    """Return `table` with its column of attributes as a map to attributes in full. Errors name the column or the row.
+
+    The table has plain types. A table stays unchanged if its rows are sent whole, or if the column is missing or left
+    to Spark.
+    """
+    if COLUMN not in table.column_names or not _counts(table.column_names, body):
+        return table
+    column = table[COLUMN]
+    if is_attributes(column.type):
+        return table
+    if _has_attributes(table, body):
+        made = _map_array(column.to_pylist(), _required_reader(column.type))
+    else:
+        made = pa.nulls(table.num_rows, MAP)
+    return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
+
+
+def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
+    """Return a function from a row's number to its attributes, as a message of a list has them.
+
+    Unknown types raise InvalidParameterValue at once; unreadable values raise it in the returned function.
+    """
+    if not _has_attributes(table, body):
+        return lambda number: None
+    read = _required_reader(table[COLUMN].type)
+    # After the check: Python may have no values for a refused type.
+    values = table[COLUMN].to_pylist()
+    return lambda number: None if values[number] is None else read(values[number])
+
+
+def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
+    reader = _reader_of(kind)
+    if reader is None:
+        raise InvalidParameterValue("column", COLUMN, f"It is {kind} and must be {UNDERSTOOD}", "Cast it.")
+    return reader
+
+
+def _has_attributes(table: pa.Table, body: str | None) -> bool:
+    names = table.column_names
+    return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
+
+
+def _counts(names: Iterable[str], body: str | None) -> bool:
+    """Return whether attributes count: not if the rows are sent whole, without a column of bodies."""
+    return (body or "body") in names
+
+
+def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
+    types = pa.types
+    if types.is_struct(kind):
+        return _of_struct if all(_is_value(field.type) for field in kind) else None
+    if is_text(kind):
+        return _of_value
+    if types.is_map(kind) and is_text(kind.key_type):
+        return _of_pairs if _is_value(kind.item_type) else None
+    is_list = types.is_list(kind) or types.is_large_list(kind)
+    if is_list and types.is_null(kind.value_type):
+        return _of_items
+    if is_list and types.is_struct(kind.value_type):
+        item = kind.value_type
+        named = {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type)
+        if named and _is_value(item.field("value").type):
+            return _of_items
+    return None
+
+
+def _is_value(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return {field.name for field in kind} == _FIELDS
+    return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
+
+
+def _of_value(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return attributes_of_json(value)
+    except ValueError as error:
+        raise InvalidParameterValue("MessageAttributes", value, f"It is not JSON: {error}") from None
+
+
+def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: _sqs_form_of(value) for name, value in fields.items() if value is not None}
+
+
+def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
+    if None in items:
+        raise InvalidParameterValue("MessageAttributes", None, "An element of the list is null", "Leave it out.")
+    return _of_pairs([(item["key"], item["value"]) for item in items if item is not None])
+
+
+def _of_pairs(pairs: Any) -> dict[str, object]:
+    return {name: _sqs_form_of(value) for name, value in require_distinct_keys(pairs)}
+
+
+def require_distinct_keys(pairs: Any) -> Any:
+    if len(dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameterValue(
+            "MessageAttributes", double, "The message has this attribute twice", "Leave one of them out."
+        )
+    return pairs
+
+
+def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
+    kind = attribute["data_type"]
+    is_binary = isinstance(kind, str) and kind.startswith("Binary")
+    value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
+    return {"DataType": kind, **value}
+
+
+def _sqs_form_of(attribute: object) -> object:
+    return in_full(attribute) if isinstance(attribute, Mapping) and set(attribute) == _FIELDS else attribute
+
+
+def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
+    rows = list[list[tuple[str, dict[str, object]]] | None]()
+    for number, value in enumerate(values):
+        try:
+            attributes = None if value is None else message_attributes(read(value))
+        except LedgerError as error:
+            raise error.advised(f"It is row {number}. Nothing was sent.") from None
+        rows.append(None if attributes is None else [(name, value._asdict()) for name, value in attributes.items()])
+    return pa.array(rows, MAP)
+
 
 #: A test of a column's type, and the types as errors name them.
 TYPES = {

@@ -17,9 +17,8 @@ from ledger.results import HandleOutcome, OutcomeList
 from ledger.rules import message_id as ids
 from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import error
-from ledger.rules.reasons import FURTHER, distinct
 from ledger.rules.receipt_handle import ReceiptHandle, decode
-from ledger.rules.visibility import Outcome, Verb
+from ledger.rules.visibility import FURTHER, Outcome, Verb, distinct
 from ledger.store.protocol import RUNS, Action, QueueRecord
 
 if TYPE_CHECKING:

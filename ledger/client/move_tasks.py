@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 
 from ledger.errors import ClocksDisagree, LedgerError, QueueDoesNotExist, ResourceNotFound
-from ledger.rules import move_task, redrive
+from ledger.rules import redrive
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import move_rate
-from ledger.rules.move_task import MoveTask, TaskStatus
-from ledger.rules.state import Status
+from ledger.rules.redrive import MoveTask, TaskStatus
+from ledger.rules.visibility import Status
 from ledger.runtime.threads import start_thread
 from ledger.store.protocol import QueueRecord, Store
 
@@ -40,7 +40,7 @@ class MoveTasks:
         while True:
             # `put_task` refuses a new task while another one of this queue runs. Then `new_task` raises an error, if
             # that one still runs.
-            task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
+            task = redrive.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
         after = self._move(task, self._source)
@@ -55,8 +55,8 @@ class MoveTasks:
     def cancel(self, handle: str) -> int:
         """See Queue.cancel_message_move_task."""
         while True:
-            task = move_task.to_cancel(self.all(), handle)
-            if self._store.put_task(move_task.ended(task, TaskStatus.CANCELLED, self._clock())):
+            task = redrive.to_cancel(self.all(), handle)
+            if self._store.put_task(redrive.ended(task, TaskStatus.CANCELLED, self._clock())):
                 return task.moved
 
     def run(self, task_id: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -66,7 +66,7 @@ class MoveTasks:
         the task, this process waits.
         """
         while (task := self._latest(task_id)) is not None and task.is_running:
-            if task.revision == revision or move_task.is_abandoned(task, self._clock()):
+            if task.revision == revision or redrive.is_abandoned(task, self._clock()):
                 after = self.step(task)
                 revision = -1 if after is None else after.revision
             sleep(TICK)
@@ -76,7 +76,7 @@ class MoveTasks:
 
         Returns None if another process changed the task first, or if clocks disagree.
         """
-        taken = move_task.taken(task, self._clock())
+        taken = redrive.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
@@ -86,18 +86,18 @@ class MoveTasks:
         """
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
-            allowed = move_task.allowance(task, self._clock())
+            allowed = redrive.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
-            after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
+            after = redrive.ended(task, TaskStatus.FAILED, self._clock(), str(error))
             # An earlier change, such as a cancel, stays.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
-            after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
+            after = redrive.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
             # Add the moved messages to the count of a task that was cancelled or continued meanwhile.
@@ -131,10 +131,10 @@ class MoveTasks:
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
     """Take a step of every abandoned task, and return how many there were."""
     queues = {record.id: record for record in store.queues()}
-    abandoned = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
+    abandoned = [task for task in store.tasks() if redrive.is_abandoned(task, clock())]
     for task in abandoned:
         if task.source in queues:
             MoveTasks(store, queues[task.source], clock).step(task)
         else:
-            store.put_task(move_task.ended(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
+            store.put_task(redrive.ended(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
     return len(abandoned)

@@ -12,8 +12,8 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
 from ledger.rules.arns import queue_of
-from ledger.rules.state import Status
-from ledger.runtime.forks import uses_arrow
+from ledger.rules.visibility import Status
+from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import QueueRecord
 
 

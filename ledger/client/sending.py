@@ -12,8 +12,14 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ledger.client.access import Access
-from ledger.client.arrow_rows import SentTable, entries_of, sent_table, typed_table
-from ledger.client.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
+from ledger.client.arrow_rows import (
+    SentTable,
+    entries_of,
+    sent_table,
+    typed_table,
+    with_attributes_as_maps,
+    with_dicts_as_maps,
+)
 from ledger.client.tables import arrow_table, for_spark, is_spark, require_batch, require_list
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.results import OutcomeList, SendOutcome

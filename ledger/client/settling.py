@@ -23,10 +23,9 @@ from ledger.results import HandleOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
-from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
-from ledger.rules.visibility import Outcome, Receipts, Verb
-from ledger.runtime.forks import uses_arrow
+from ledger.rules.visibility import Outcome, Receipts, Verb, reason_of
+from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import Action, QueueRecord, count_by_outcome
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ REASON = "reason"
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
     """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
 
-    A claim of the same Queue object does not count the ended messages as lost (see `settlements`).
+    A claim of the same Queue object does not count the ended messages as lost (see `client.access`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)

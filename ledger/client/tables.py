@@ -1,6 +1,6 @@
 """The inputs of users: a list, a Spark DataFrame, or an Arrow table (also of pandas or polars).
 
-Plain types are those that `arrow_values` leaves.
+Plain types are those that `output_tables.arrow_types` leaves.
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.output_tables.arrow_values import (
-    NotPlain,
-    as_spark_has_it,
-    first_changed,
-    first_failing,
-    plain_column,
-)
+from ledger.output_tables.arrow_types import NotPlain, as_spark_has_it, first_changed, first_failing, plain_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

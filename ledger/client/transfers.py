@@ -1,25 +1,256 @@
-"""Copies of a queue's messages: to another queue, to a file, and from a file.
+"""Copies of a queue's messages: to another queue, and to or from a Parquet file.
+
+Each commit of an import records how many row groups the import has sent. After an import died, the next import of the
+file into the same queue, under the same attempt id, continues after these row groups.
+
+The file is synced before it gets its name, by a hard link, or by a rename where links do not work.
 
 `rules.copies` says why a copy is safe to retry.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ledger.client.access import Access
-from ledger.client.export_file import local_path, open_file, write_file
-from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
+from ledger.clock import instant, milliseconds_of
+from ledger.errors import InvalidParameterValue, LedgerError, OverLimit, StorageFailed
+from ledger.place import here
 from ledger.results import Copied, Exported
-from ledger.rules import attempts
+from ledger.rules import attempts, message_attributes
 from ledger.rules import message as message_rules
-from ledger.rules.admission import NOTHING_SENT
 from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress, Position, copy_key
+from ledger.rules.limits import NOTHING_SENT
+from ledger.rules.message_attributes import Attribute
 from ledger.runtime.progress import Meter, report
 from ledger.store.protocol import Contents, CopiedMessage, QueueRecord, StoredMessage
+
+#: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
+KEY, FORMAT = b"ledger.export", 1
+#: The metadata entry with the number of rows in each row group, which a rewriting program changes.
+GROUPS = b"ledger.export.rows"
+_INSTANT = pa.timestamp("us", "UTC")
+_ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("body", pa.string()),
+        ("message_attributes", pa.map_(pa.string(), _ATTRIBUTE)),
+        ("message_group_id", pa.string()),
+        ("message_deduplication_id", pa.string()),
+        ("aws_trace_header", pa.string()),
+        ("sender_id", pa.string()),
+        ("sequence_number", pa.int64()),  # null except on FIFO queues; an import gives new numbers in the same order
+        ("sent_at", _INSTANT),
+        ("enqueued_at", _INSTANT),  # when a move began the retention anew
+        ("available_at", _INSTANT),
+        ("receive_count", pa.int32()),  # an import begins at 0
+    ]
+)
+_PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
+_FIX = "Name a file that `ledger export` or queue.export_to wrote. `ledger send` sends the rows of other files."
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """An open export. `groups` is its number of row groups."""
+
+    path: str
+    id: str
+    fifo: bool
+    groups: int
+    messages: int
+    _file: pq.ParquetFile
+
+    def group(self, number: int, queue: Mapping[str, str]) -> list[CopiedMessage]:
+        """Return the messages of one row group, checked by the rules of a queue with the attributes `queue`.
+
+        Raises InvalidParameterValue, which names the row, for a message that the queue would refuse, and StorageFailed.
+        """
+        before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
+        with _reading(self.path):
+            rows = self._file.read_row_group(number).to_pylist()
+        return [_message(row, queue, self.path, before + place) for place, row in enumerate(rows, 1)]
+
+
+def local_path(path: object) -> Path:
+    place = here("path", path)
+    if not place.is_local:
+        raise InvalidParameterValue("path", path, "Must be a local path", "Copy the file from or to other storage.")
+    return Path(place.text)
+
+
+def write_file(
+    path: Path,
+    queue: QueueRecord,
+    parts: Iterable[Sequence[StoredMessage]],
+    now: int,
+    on_written: Callable[[int], None],
+) -> int:
+    """Write an export, with a row group for each part that has messages. Return the number of messages.
+
+    Calls `on_written` with the number so far. Raises InvalidParameterValue if the name is taken or the folder is
+    missing, and StorageFailed.
+    """
+    _require_free(path)
+    about = {"format": FORMAT, "id": secrets.token_hex(16), "queue": queue.name, "exported_at": now}
+    about |= {"fifo": is_fifo(queue.attributes), "attributes": dict(queue.attributes)}
+    schema, written, groups = SCHEMA.with_metadata({KEY: json.dumps(about).encode()}), 0, list[int]()
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with aside.open("xb") as file:
+            # Statistics of bodies would repeat bodies in the file's footer.
+            with pq.ParquetWriter(
+                file, schema, compression="zstd", write_statistics=["sent_at"], write_page_checksum=True
+            ) as writer:
+                for part in parts:
+                    if part:
+                        rows = pa.Table.from_pylist([_row(message) for message in part], schema)
+                        writer.write_table(rows, row_group_size=len(part))
+                        written += len(part)
+                        on_written(written)
+                        groups.append(len(part))
+                writer.add_key_value_metadata({GROUPS: json.dumps(groups)})
+            file.flush()
+            os.fsync(file.fileno())
+        _give_name(aside, path)
+    except OSError as error:
+        raise StorageFailed(str(path), f"{error.strerror or error}", "export") from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+    return written
+
+
+def _require_free(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        fix = "Name a new file: an export replaces nothing."
+        raise InvalidParameterValue("path", str(path), "There is something of that name", fix)
+    if not path.parent.is_dir():
+        raise InvalidParameterValue("path", str(path), f"There is no folder {path.parent}", "Make the folder.")
+
+
+def _give_name(aside: Path, path: Path) -> None:
+    """Give a written file its name, and sync the folder. Refuse a name that another file has."""
+    while True:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            _require_free(path)
+            continue
+        except OSError:
+            # Most likely the file system has no hard links. A rename may replace a file that got the name after the
+            # check.
+            _require_free(path)
+            aside.rename(path)
+        break
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def open_file(given: object) -> Iterator[ExportFile]:
+    """Open an export. Raises StorageFailed if the file cannot be read.
+
+    Raises InvalidParameterValue unless `given` is the local path of an unchanged export in a known format.
+    """
+    path = local_path(given)
+    if not path.is_file():
+        raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidParameterValue("path", str(path), f"It is no whole Parquet file ({error})", _FIX) from None
+    except OSError as error:
+        raise StorageFailed(str(path), f"{error.strerror or error}", "import") from error
+    with file:
+        about = _read_description(path, file)
+        yield ExportFile(str(path), about["id"], about["fifo"], file.num_row_groups, file.metadata.num_rows, file)
+
+
+def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+    try:
+        about = json.loads((file.schema_arrow.metadata or {}).get(KEY) or b"{}")
+    except ValueError:
+        about = {}
+    kinds = {"format": int, "id": str, "fifo": bool}
+    if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
+        raise InvalidParameterValue("path", str(path), f"It does not say that it is an export ({KEY.decode()})", _FIX)
+    if isinstance(about["format"], bool) or about["format"] < 1:
+        raise InvalidParameterValue("path", str(path), f"There is no format {about['format']} of exports", _FIX)
+    if about["format"] > FORMAT:
+        bound = f"It has the format {about['format']}, and this release reads formats up to {FORMAT}"
+        raise InvalidParameterValue("path", str(path), bound, "Install a newer release.")
+    if not file.schema_arrow.remove_metadata().equals(SCHEMA):
+        bound = "Its columns are not those of an export: somebody has changed it"
+        raise InvalidParameterValue("path", str(path), bound, _FIX)
+    groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
+        # An import that continues after some row groups would skip rows, or import them twice.
+        bound = "Its rows are not those of the export: somebody has changed it"
+        raise InvalidParameterValue("path", str(path), bound, _FIX)
+    return about
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise StorageFailed(path, f"its rows cannot be read ({error})", "import") from error
+
+
+def _row(message: StoredMessage) -> dict[str, Any]:
+    attributes = [(name, value._asdict()) for name, value in message.message_attributes.items()]
+    moved_at = message.record.enqueued_at
+    return {
+        **{name: getattr(message, name) for name in _PLAIN},
+        "message_attributes": attributes or None,
+        "sequence_number": message.sequence_number,
+        "sent_at": instant(message.sent_at),
+        "enqueued_at": None if moved_at is None else instant(moved_at),
+        "available_at": instant(message.available_at),
+        "receive_count": message.record.receive_count,
+    }
+
+
+def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number: int) -> CopiedMessage:
+    attributes = {name: Attribute(**fields) for name, fields in row["message_attributes"] or ()}
+    try:
+        entry = message_rules.entry(
+            row["body"],
+            queue,
+            message_attributes=attributes,
+            message_group_id=row["message_group_id"],
+            message_deduplication_id=row["message_deduplication_id"],
+            aws_trace_header=row["aws_trace_header"],
+        )
+        sender = message_attributes.sender_id(row["sender_id"])
+        for name in ("sent_at", "available_at"):
+            if row[name] is None:
+                raise InvalidParameterValue(name, None, "Must not be null")
+    except LedgerError as error:
+        advice = f"{error.advice} Earlier row groups are imported. A further import of the file continues after them."
+        raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error
+    kept_since = row["enqueued_at"] or row["sent_at"]
+    return CopiedMessage(entry, milliseconds_of(kept_since), milliseconds_of(row["available_at"]), sender)
+
 
 log = logging.getLogger("ledger.copies")
 Say = Callable[[str], None]

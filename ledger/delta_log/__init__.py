@@ -1,6 +1,6 @@
 """A client of Delta Lake that commits to tables mostly without an engine.
 
-The client knows Delta and nothing of queues. Its *caller* describes each table by a `spec.TableSpec` and calls the
+The client knows Delta and nothing of queues. Its *caller* describes each table by a `protocol.TableSpec` and calls the
 methods of `protocol.DeltaTables`.
 
 **Why it exists.** A commit of one row takes 40 ms by a statement of delta-rs 1.6.6, and 1 s by a statement of Spark 4.2
@@ -91,13 +91,12 @@ release.
 Modules
 =======
 
-- The contract: `protocol`, `spec`, `values`
-- The log: `replay` files by partition · `history` entries · `file_facts` · `maintenance` checkpoints, vacuum
-- Commits: `log` direct commits · `actions` · `data_files` · `rewrite` files replaced by edits · `join` small files ·
-  `statements` MERGEs of engines · `paths` direct or by statement · `local_commits` commits of delta-rs · `scratch`
-  temporary folders
-- Files: `storage` local paths · `object_store` · `hadoop` · `reading` · `durability` syncs
+- The contract: `protocol`
+- The log: `replay` files by partition · `history` entries · `maintenance` checkpoints, vacuum
+- Commits: `log` direct commits · `data_files` and actions · `rewrite` files replaced by edits · `join` small files ·
+  `statements` MERGEs of engines · `local_commits` commits of delta-rs
+- Files: `storage` local paths · `object_store` · `reading` · `durability` syncs
 - Faults: `damage` · `alterations` by others · `failures` of storages
 - delta-rs: `by_delta_rs` the tables · `delta_rs_commits` loaded tables
-- Spark: `by_spark` the tables · `spark_replay` the log · `spark_commits` · `spark_sessions`
+- Spark: `by_spark` the tables · `spark_replay` the log and the files · `spark_commits` · `spark_sessions`
 """

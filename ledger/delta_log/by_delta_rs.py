@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.alterations import TableRefusal, refusal_at, refusal_of
 from ledger.delta_log.damage import LogTail, damage_causing_failure
+from ledger.delta_log.data_files import FileStatistics, listed_column
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
     begin_log,
@@ -37,7 +38,6 @@ from ledger.delta_log.delta_rs_commits import (
     with_all_columns,
 )
 from ledger.delta_log.failures import advise_nothing, translate_storage_errors
-from ledger.delta_log.file_facts import FileStatistics, listed_column
 from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
@@ -52,15 +52,18 @@ from ledger.delta_log.local_commits import (
 )
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.maintenance import find_unneeded_checkpoints, find_unneeded_files
-from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (
     Commit,
     Conflict,
+    Layout,
     LogReplaced,
     NotDirect,
+    PartitionFilter,
     Seen,
     Snapshot,
     StagedFile,
+    TableSpec,
+    kept_by,
     nothing_late,
     require_generation,
     require_next,
@@ -69,12 +72,11 @@ from ledger.delta_log.protocol import (
 from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
-from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec, kept_by
-from ledger.delta_log.statements import SOURCE_VIEW, append_statement, plain_merge
+from ledger.delta_log.statements import SOURCE_VIEW, Paths, append_statement, no_purpose, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
 from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.rules.location import recorded
-from ledger.runtime import forks
+from ledger.runtime import threads
 from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.upkeep")
@@ -194,7 +196,7 @@ class DeltaRsTables:
             return loaded.version()
 
     def exists(self, table: str) -> bool:
-        forks.require_own("delta-rs")
+        threads.require_own("delta-rs")
         return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
@@ -251,10 +253,10 @@ class DeltaRsTables:
         reason: str,
     ) -> int:
         """Commit edits, which `require_expected` has accepted, as one MERGE that delta-rs runs."""
-        if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
+        if threads.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A forked child cannot run delta-rs. After Conflict the caller decides again on the newest version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
-        forks.require_own("delta-rs")
+        threads.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
         self.paths.log_statement(table, metadata, reason, statement.sql(place, SOURCE_VIEW), edits.num_rows)
         direct, files, began = self._direct[table], self._files[table], time.monotonic()
@@ -383,7 +385,7 @@ class DeltaRsTables:
         wanted = wanted_rows(self._specs[table], where, columns, between, above)
         direct = self._direct[table]
         # A forked child that cannot read through delta-rs reads whole files.
-        is_forked = forks.is_inherited("delta-rs")
+        is_forked = threads.is_inherited("delta-rs")
         near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
         if near is not None:
             return within(near, wanted)

@@ -17,12 +17,14 @@ from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import advise_nothing, translate_storage_errors
 from ledger.delta_log.history import parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
-from ledger.delta_log.paths import Paths, no_purpose, path_of
 from ledger.delta_log.protocol import (
     Commit,
+    Layout,
     NotDirect,
+    PartitionFilter,
     Seen,
     Snapshot,
+    TableSpec,
     nothing_late,
     require_generation,
     require_next,
@@ -42,11 +44,10 @@ from ledger.delta_log.spark_sessions import (
     jvm_of,
     temporary_view,
 )
-from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.statements import SOURCE_VIEW, append_statement, checking_merge
+from ledger.delta_log.statements import SOURCE_VIEW, Paths, append_statement, checking_merge, no_purpose, path_of
 from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.rules.location import recorded
-from ledger.runtime.forks import require_own
+from ledger.runtime.threads import require_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

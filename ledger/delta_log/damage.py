@@ -43,7 +43,7 @@ from ledger.delta_log.history import (
     require_whole,
     versions_in,
 )
-from ledger.delta_log.spec import kept_by
+from ledger.delta_log.protocol import kept_by
 from ledger.delta_log.storage import LINES, LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded

@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from ledger.delta_log.actions import commit_info
+from ledger.delta_log.data_files import commit_info
 from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, retry_while_gap, versions_in
 from ledger.delta_log.protocol import EXPECTED_REVISION, Conflict, StagedFile
 from ledger.delta_log.statements import SOURCE, TARGET, Merge
@@ -41,7 +41,7 @@ from ledger.delta_log.storage import (
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
-from ledger.runtime import forks
+from ledger.runtime import threads
 from ledger.runtime.threads import map_at_once
 
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
@@ -112,7 +112,7 @@ def properties(
 
 def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
     """Return a table as of a version no older than the newest one before this call. Raises what delta-rs raises."""
-    forks.require_own("delta-rs")
+    threads.require_own("delta-rs")
     options = dict(storage_options or {}) or None
     try:
         return DeltaTable(location, storage_options=options)
@@ -198,7 +198,7 @@ class LoadedTables:
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """Return a context with the table as of the newest version. After an error the table is not used again."""
-        forks.require_own("delta-rs")
+        threads.require_own("delta-rs")
         opened = self._newest()
         yield opened.table
         self._idle.append(opened)

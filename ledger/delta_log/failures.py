@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ledger.errors import ForkedProcess, StorageFailed, TableAltered
 from ledger.rules.location import recorded
-from ledger.runtime import forks
+from ledger.runtime import threads
 
 Kind = TypeVar("Kind", bound=type)
 #: An engine's message may end with a trace of calls.
@@ -58,7 +58,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
             raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error
         raise StorageFailed(place, message_of(error)) from error
     except BaseException as error:
-        if forks.is_panic(error):
+        if threads.is_panic(error):
             raise ForkedProcess("delta-rs") from None
         # delta-rs raises a bare Exception for some of Arrow's errors. A panic of delta-rs or obstore is no Exception at
         # all.

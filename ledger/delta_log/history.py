@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
-from ledger.delta_log.paths import path_of
 from ledger.delta_log.protocol import Commit
+from ledger.delta_log.statements import path_of
 from ledger.delta_log.storage import (
     AT_ONCE,
     LINES,
@@ -43,8 +43,7 @@ from ledger.delta_log.storage import (
     version_of,
 )
 from ledger.errors import LedgerDamaged
-from ledger.runtime.forks import renew_in_child
-from ledger.runtime.threads import map_at_once
+from ledger.runtime.threads import map_at_once, renew_in_child
 
 Read = TypeVar("Read")
 GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")

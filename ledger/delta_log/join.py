@@ -2,7 +2,7 @@
 
 The client makes such a commit only while the table has all the files that the commit removes. The OPTIMIZE of delta-rs
 also commits after others removed these files. Every row of the files then exists twice (measured with 1.6.6). A join
-also repairs rows that share an ordinal (see `spec.Ordinals`).
+also repairs rows that share an ordinal (see `protocol.Ordinals`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from ledger.delta_log.data_files import new_path
 from ledger.delta_log.log import AddedFile, DirectTable, NewCommit, RemovedFile
-from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.protocol import Conflict, Ordinals, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.replay import Files
-from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
 #: The target size of a joined file.

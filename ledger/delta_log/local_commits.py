@@ -7,10 +7,12 @@ log. Only delta-rs can work out deletes, some appends, and MERGEs: it commits th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.actions import APPENDED, commit_info, txn_action
+from ledger.delta_log.data_files import APPENDED, commit_info, txn_action
 from ledger.delta_log.delta_rs_commits import (
     REBASES,
     catch_up,
@@ -36,11 +38,57 @@ from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import LAST_CHECKPOINT, checkpointed
 from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
-from ledger.delta_log.scratch import scratch_folder
 from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
-from ledger.runtime.forks import require_own
+from ledger.runtime.threads import require_own
+
+PREFIX = "ledger-commit-"
+#: The age of a folder, in seconds, after which its process counts as dead.
+ABANDONED = 86_400
+#: More than a file system stores with a name.
+PROBE = b"0" * 65_536
+_swept: set[str] = set()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Return a context with a new folder below TMPDIR, removed at its end. Dead processes' folders are removed, too.
+
+    If TMPDIR takes no file, an error in the context becomes an OSError that names it.
+    """
+    place = tempfile.gettempdir()
+    if place not in _swept:
+        _swept.add(place)
+        _sweep(Path(place))
+    try:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
+            yield folder
+    except (OSError, DeltaError) as error:
+        full = _refused(place)
+        if full is None:
+            raise
+        problem = f"the folder for temporary files {place} (TMPDIR) takes no file: {full.strerror}"
+        raise OSError(full.errno, problem) from error
+
+
+def _sweep(place: Path) -> None:
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > ABANDONED:
+                shutil.rmtree(folder)
+
+
+def _refused(place: str) -> OSError | None:
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix="ledger-probe-") as file:
+            file.write(PROBE)
+            file.flush()
+        return None
+    except OSError as error:
+        return error
+
 
 log = logging.getLogger("ledger.commits")
 PARQUET = b"PAR1"

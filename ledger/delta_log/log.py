@@ -20,27 +20,48 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ledger.delta_log.actions import APPENDED, Action, add_action, commit_info, remove_action, txn_action
-from ledger.delta_log.data_files import FILE, Encoded, new_path, split_rows
+from ledger.delta_log.data_files import (
+    APPENDED,
+    FILE,
+    Action,
+    Encoded,
+    add_action,
+    commit_info,
+    new_path,
+    remove_action,
+    split_rows,
+    txn_action,
+)
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import MISSING, Generations, damaged
 from ledger.delta_log.maintenance import is_due
-from ledger.delta_log.paths import ALTERED, LARGE, NEW_PARTITION, REASONS, REWRITTEN, SETTING, STATISTICS, WIDER
 from ledger.delta_log.protocol import (
     Conflict,
     LogReplaced,
     NotDirect,
+    Partition,
+    PartitionFilter,
     Seen,
     Snapshot,
+    TableSpec,
     nothing_late,
     require_next,
 )
 from ledger.delta_log.replay import Files, LogFollower, Replay
 from ledger.delta_log.rewrite import Rewrite, distinct, filter_partitions, plan_rewrite
-from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
+from ledger.delta_log.statements import (
+    ALTERED,
+    LARGE,
+    NEW_PARTITION,
+    REASONS,
+    REWRITTEN,
+    SETTING,
+    STATISTICS,
+    WIDER,
+    partition_text,
+)
 from ledger.delta_log.storage import SMALL, FileRows, LocalFiles, Storage, log_entry, log_file
-from ledger.delta_log.values import partition_text
 from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.threads import map_at_once

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from deltalake import DeltaTable
 
 from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
-from ledger.delta_log.spec import StagedFolders
+from ledger.delta_log.protocol import StagedFolders
 from ledger.delta_log.storage import LogFile, Storage
 
 #: A line has some 100 bytes.

@@ -32,8 +32,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurati
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from ledger.delta_log.failures import translating_errors
+from ledger.delta_log.protocol import PartitionFilter
 from ledger.delta_log.reading import Wanted, dataset_of
-from ledger.delta_log.spec import PartitionFilter
 from ledger.delta_log.storage import (
     AT_ONCE,
     KEPT,
@@ -50,10 +50,18 @@ from ledger.delta_log.storage import (
 )
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.location import recorded
-from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, advice_on_reaching, bare, with_defaults
-from ledger.runtime.forks import require_own
-from ledger.runtime.threads import map_at_once
+from ledger.rules.location import (
+    AZURE,
+    FIRST_REQUEST,
+    GCS,
+    PREFIXES,
+    S3,
+    advice_on_reaching,
+    bare,
+    recorded,
+    with_defaults,
+)
+from ledger.runtime.threads import map_at_once, require_own
 
 STORES: dict[str, Any] = {
     **dict.fromkeys(S3, S3Store),

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
-from ledger.delta_log.spec import PartitionFilter, TableSpec
-from ledger.delta_log.values import INSTANT
+from ledger.delta_log.protocol import PartitionFilter, TableSpec
+from ledger.delta_log.statements import INSTANT
 
 #: By column, the lowest and the highest value to read; None: no such bound.
 Bounds = Mapping[str, tuple[Any, Any]]

@@ -24,16 +24,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ledger.delta_log.alterations import APPEND_ONLY, alterations
+from ledger.delta_log.data_files import FileStatistics
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
-from ledger.delta_log.file_facts import FileStatistics
 from ledger.delta_log.history import Generations, LogEntry, entry_of, read_entry, require_whole
 from ledger.delta_log.local_commits import write_checkpoint
+from ledger.delta_log.protocol import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.reading import PLAIN_PATH
-from ledger.delta_log.spec import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.storage import LocalFiles, LogEntries, Stamp, Storage, log_file
 from ledger.errors import ForkedProcess
-from ledger.runtime.forks import renew_in_child
-from ledger.runtime.threads import map_at_once
+from ledger.runtime.threads import map_at_once, renew_in_child
 
 
 class Last(NamedTuple):

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
-from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, TableSpec
 from ledger.errors import LedgerDamaged
 
 #: The most rows, or edits, that are compared without a query of Arrow's: to plan one takes a third of a millisecond.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import socket
@@ -14,11 +15,11 @@ from urllib.parse import urlsplit
 import deltalake
 import pyarrow as pa
 
-from ledger.delta_log.spec import TableSpec
-from ledger.delta_log.values import literal
+from ledger.delta_log.protocol import TableSpec
+from ledger.delta_log.statements import literal
 from ledger.errors import InvalidParameterValue, UnsafeStorage, UnsupportedVersion
 from ledger.rules.location import FILE
-from ledger.rules.version_numbers import version_numbers
+from ledger.rules.text import version_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -236,3 +237,20 @@ def _options_of_server(endpoint: str, bucket: str, *, encrypted: bool, in_path: 
     if scheme == "http":
         options["aws_allow_http"] = "true"
     return options
+
+
+log = logging.getLogger("ledger.catalog")
+FIX = "start sessions with a metastore, by the lines of conf/spark-hive.conf"
+
+
+def is_in_memory_only(spark: SparkSession, schema: str) -> bool:
+    is_session_catalog = "." not in schema and spark.catalog.currentCatalog() == "spark_catalog"
+    return is_session_catalog and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+
+
+def warn_if_forgotten(spark: SparkSession, schema: str, content: str) -> None:
+    """Log a warning if `content`, which is made in a schema, will vanish with the session."""
+    if is_in_memory_only(spark, schema):
+        log.warning(
+            "The catalog is in this session's memory: %s, in %s, will be gone with it; %s", content, schema, FIX
+        )

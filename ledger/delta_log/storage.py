@@ -1,7 +1,7 @@
 """The files below one table. Paths are relative to the table's folder.
 
-LocalFiles here and ObjectFiles in `object_store` implement TableStorage. HadoopFiles in `hadoop` implements Storage for
-files that only Spark's JVM reaches.
+LocalFiles here and ObjectFiles in `object_store` implement TableStorage. HadoopFiles in `spark_replay` implements
+Storage for files that only Spark's JVM reaches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.delta_log.durability import begin_writing, durability_of, stamp_of
+from ledger.delta_log.protocol import PartitionFilter
 from ledger.delta_log.reading import Wanted, dataset_of
-from ledger.delta_log.spec import PartitionFilter
 from ledger.rules.location import Location, recorded
-from ledger.runtime.forks import renew_in_child
+from ledger.runtime.threads import renew_in_child
 
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")

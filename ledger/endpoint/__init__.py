@@ -9,10 +9,10 @@ on its line or below::
     bodies.py metrics.py access_log.py connections.py line_writer.py
     polls.py pool.py            long polls; threads for calls
     handling.py                 one request: verify, read, do, answer
-    signatures.py keys.py signed_requests.py
+    signatures.py keys.py
     query_json.py json_protocol.py query_protocol.py service_model.py
     actions/                    the 23 actions, as calls of the library
-    shapes.py addresses.py callers.py statuses.py wire.py refusals.py
+    shapes.py addresses.py statuses.py wire.py
 
 **Concurrency.** One event loop reads requests and writes answers. Every call that may touch a table runs in a thread of
 the pool. At most 32 threads that change one queue at the same time can share a commit, so one queue may use 32 of the

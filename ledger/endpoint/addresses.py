@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from ledger.endpoint.refusals import address
-from ledger.endpoint.wire import Request
+from ledger.endpoint.wire import Request, address
 from ledger.errors import QueueDoesNotExist
 
 _PATH = re.compile(r"(?:/[^/]*)*?/([0-9]{12})/([^/]{1,200})/?")

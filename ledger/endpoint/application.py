@@ -22,9 +22,8 @@ from ledger.endpoint.handling import Endpoint, Exchange, is_loopback_named
 from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import THROTTLED, Refusal, Throttled
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
-from ledger.endpoint.wire import Request, Response
+from ledger.endpoint.wire import THROTTLED, Refusal, Request, Response, Throttled
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
 from ledger.rules.limits import LEAST_FREE_BYTES
 from ledger.rules.redrive import dead_letter_names

@@ -14,11 +14,10 @@ from ledger.endpoint import addresses, json_protocol, query_json, query_protocol
 from ledger.endpoint.actions import ACTIONS, Result
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.actions.messages import Waiting
-from ledger.endpoint.callers import Caller
-from ledger.endpoint.refusals import NoAction, Refusal
+from ledger.endpoint.keys import Caller
 from ledger.endpoint.signatures import Signatures
 from ledger.endpoint.statuses import told
-from ledger.endpoint.wire import Request, Response
+from ledger.endpoint.wire import NoAction, Refusal, Request, Response
 from ledger.ledger import Ledger
 
 

@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 
 from ledger.endpoint import service_model
-from ledger.endpoint.refusals import not_serialized
 from ledger.endpoint.statuses import OK, ErrorAnswer
-from ledger.endpoint.wire import Command, Request, Response
+from ledger.endpoint.wire import Command, Request, Response, not_serialized
 from ledger.rules.text import NamedTwice, names_once
 
 CONTENT_TYPE = "application/x-amz-json-1.0"

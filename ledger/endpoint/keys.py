@@ -1,4 +1,4 @@
-"""The keys that may sign requests: from a TOML file, or from the environment.
+"""The callers of requests, and the keys by which they sign: from a TOML file, or from the environment.
 
 To change a key without a break: add the new key to the file, send SIGHUP, give the new key to the clients, remove the
 old key, and send SIGHUP.
@@ -20,8 +20,36 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from ledger.endpoint.callers import Caller
+from ledger.endpoint.wire import Refusal
 from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules.arns import Account
+from ledger.rules.policy import allows
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The holder of the key that signed a request: an account, and a user's ARN if the key has one.
+
+    On an endpoint without signatures every caller is the owner's account.
+    """
+
+    account_id: str
+    user_arn: str | None = None
+
+    @property
+    def arn(self) -> str:
+        return self.user_arn or f"arn:aws:iam::{self.account_id}:root"
+
+
+def require(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
+    """Raise a Refusal (AccessDenied) if the caller may not do the action to the queue (see `rules.policy`).
+
+    `queue_arn` is empty for an action that names no existing queue.
+    """
+    if not allows(policy, owner.account_id, caller.account_id, caller.arn, action, queue_arn):
+        what = f" on resource: {queue_arn}" if queue_arn else ""
+        raise Refusal("AccessDenied", f"User: {caller.arn} is not authorized to perform: sqs:{action.lower()}{what}")
+
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -50,7 +50,7 @@ class Metrics:
 
 
 def transactions(tally: Any) -> Iterator[str]:
-    """Yield the metrics of commits, from a `Tally` (`store.delta.commit.retrying`)."""
+    """Yield the metrics of commits, from a `Tally` (`store.delta.commit.transactions`)."""
     commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
     yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
     conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
@@ -119,7 +119,7 @@ def _per_minute(recent: Any) -> float:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Yield the metrics of how commits put rows into tables, by `CommitKind` (`delta_log.paths`)."""
+    """Yield the metrics of how commits put rows into tables, by `CommitKind` (`delta_log.statements`)."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from ledger.endpoint.actions import Result
 from ledger.endpoint.actions.messages import Waiting
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import Throttled
+from ledger.endpoint.wire import Throttled
 from ledger.errors import LedgerError
 
 #: After so many seconds a line without a known change has a look (later, if there are many lines).

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from ledger.endpoint.refusals import Throttled
+from ledger.endpoint.wire import Throttled
 
 Call = TypeVar("Call")
 

@@ -10,9 +10,8 @@ from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from ledger.endpoint import addresses, service_model
-from ledger.endpoint.refusals import NoAction, Refusal, unknown_action
 from ledger.endpoint.statuses import NOT_FOUND, OK, ErrorAnswer
-from ledger.endpoint.wire import Command, Request, Response
+from ledger.endpoint.wire import Command, NoAction, Refusal, Request, Response, unknown_action
 from ledger.errors import InvalidParameterValue
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ledger.endpoint.refusals import not_serialized, unknown_action
+from ledger.endpoint.wire import not_serialized, unknown_action
 from ledger.errors import MissingParameter
 
 _JSON_KINDS = {str: "STRING_VALUE", bool: "TRUE_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.wire import Refusal
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
 from ledger.results import SendOutcome

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.output_tables.arrow_types import arrow_type, delta_type
-from ledger.output_tables.arrow_values import first_failing, rebuilt
+from ledger.output_tables.arrow_types import arrow_type, delta_type, first_failing, rebuilt
 from ledger.rules.column_types import FIRST_OF_WHOLE, Fit, fit
 from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not_finite, outside_years
 

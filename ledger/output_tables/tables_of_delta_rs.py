@@ -22,14 +22,28 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputNotWritten, OutputUnreadable
 from ledger.output_tables.arrow_types import schema_of_rows, with_room
-from ledger.output_tables.constraints import REFUSED, broken_constraint, require_not_null
 from ledger.output_tables.exact_casts import first_true, first_value, fitted, row_in_words
 from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds
 from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
-from ledger.output_tables.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
-from ledger.output_tables.schemas import add, columns_differ, columns_for, create, schema_of
-from ledger.output_tables.widening import why_not_widened, widen
-from ledger.rules.location import recorded
+from ledger.output_tables.publishing import (
+    DeltaRsOutputs,
+    loaded_output,
+    require_uncommitted,
+    target_of,
+    why_not_widened,
+    widen,
+)
+from ledger.output_tables.schemas import (
+    REFUSED,
+    add,
+    broken_constraint,
+    columns_differ,
+    columns_for,
+    create,
+    require_not_null,
+    schema_of,
+)
+from ledger.rules.location import S3, recorded
 from ledger.rules.output_columns import (
     NULL_PARTITION,
     Columns,
@@ -41,7 +55,6 @@ from ledger.rules.output_columns import (
     without_maps_of_local_times,
 )
 from ledger.rules.publishable import MAPPING, not_applied
-from ledger.rules.storage import S3
 from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs ignores it.

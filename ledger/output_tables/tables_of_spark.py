@@ -8,7 +8,7 @@ from ledger.delta_log.alterations import FORGETS
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
-from ledger.rules.storage import for_spark
+from ledger.rules.location import for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,14 +12,12 @@ import pyarrow as pa
 from ledger.client.tables import arrow_table, is_text
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
-from ledger.outputs.messages import CARRIED, require_failed
-from ledger.outputs.named_messages import Named, named_by_array
+from ledger.outputs.messages import CARRIED, Named, named_by_array, require_failed
 from ledger.outputs.targets import not_written, place_of, refusal_of
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
-from ledger.store.delta.commit.file_locks import table_lock
-from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.locks import releasing, table_lock
 from ledger.store.protocol import OutputWrites
 
 

@@ -12,15 +12,24 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ledger.delta_log.alterations import why_forgetful
 from ledger.delta_log.protocol import reason
-from ledger.delta_log.values import literal
+from ledger.delta_log.spark_sessions import warn_if_forgotten
+from ledger.delta_log.statements import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
-from ledger.rules.location import Location, is_name, of_spark, recorded
+from ledger.rules.location import (
+    S3,
+    SAFE_FOR_BOTH,
+    SAFE_FOR_SPARK,
+    Location,
+    for_delta_rs,
+    for_spark,
+    is_name,
+    of_spark,
+    recorded,
+    unknown,
+)
 from ledger.rules.publishable import FOLDER
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs, for_spark, unknown
-from ledger.store.delta.commit.file_locks import table_lock
-from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
+from ledger.store.delta.commit.locks import releasing, table_lock
 
 #: Parts of errors of Spark and delta-rs about a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")

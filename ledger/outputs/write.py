@@ -16,8 +16,7 @@ from ledger.client.tables import is_spark
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.output_tables.row_errors import is_lost_race
-from ledger.outputs.messages import all_but, id_column, messages_of
-from ledger.outputs.reasons import give_back_each
+from ledger.outputs.messages import all_but, give_back_each, id_column, messages_of
 from ledger.outputs.targets import not_written
 from ledger.outputs.writers import Writer, writer_of
 from ledger.rules import attributes as attribute_rules

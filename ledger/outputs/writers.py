@@ -31,8 +31,7 @@ from ledger.output_tables.arrow_types import schema_of_rows
 from ledger.output_tables.protocol import Target
 from ledger.output_tables.schemas import columns_differ
 from ledger.outputs.arrow_writer import ArrowWriter
-from ledger.outputs.messages import CARRIED, require_failed
-from ledger.outputs.named_messages import Named
+from ledger.outputs.messages import CARRIED, Named, require_failed
 from ledger.outputs.spark_writers import WHY_SPARK_DOES_NOT_WIDEN, SparkWriter, StagedWriter
 from ledger.outputs.targets import (
     not_written,

@@ -16,7 +16,7 @@ import hashlib
 from typing import NamedTuple
 
 from ledger.rules.message_id import SEGMENT_LENGTH
-from ledger.rules.state import Retention
+from ledger.rules.visibility import Retention
 
 #: The hexadecimal digits of half a segment's name.
 _HALF = 12

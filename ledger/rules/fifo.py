@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.rules.state import GONE, Record, Status
+from ledger.rules.visibility import GONE, Record, Status
 
 Message = TypeVar("Message")
 #: A sequence number has the count of sends, and in these low bits the message's number in its send.

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.state import Record
+from ledger.rules.visibility import Record
 
 #: For this many seconds, another owner's commit is evidence of the time: see `explains`.
 WITNESSED = 600

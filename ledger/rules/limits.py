@@ -1,4 +1,4 @@
-"""The limits of queues, each with its source, and checks of values against them.
+"""The limits of queues: each with its source, the quota on messages in flight, and the intervals of Limits=SQS.
 
 V1, Q5 and the like are rules of docs/reference/rules.md. S1 and S2 are texts about SQS.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, OverLimit, PurgeQueueInProgress, QueueDeletedRecently
 
 #: S1: "Each queue starts with a default setting of 30 seconds for the visibility timeout."
 DEFAULT_VISIBILITY_TIMEOUT = 30
@@ -155,3 +155,84 @@ def wait(value: object, limits: Limits) -> float:
         most = f" and <= {limits.maximum_wait}" if limits.maximum_wait is not None else ""
         raise InvalidParameterValue("WaitTimeSeconds", value, f"Must be >= 0{most}, if provided")
     return float(value)
+
+
+NOTHING_SENT = "Nothing was sent. "
+
+
+def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
+    """Return how many messages a receive may get within the quota. None means all.
+
+    Without room, a standard queue raises OverLimit ("If you reach this limit, Amazon SQS returns the OverLimit error
+    message"). A FIFO queue returns 0 ("Amazon SQS returns no error messages").
+    """
+    most = limits.maximum_in_flight
+    if most is None:
+        return requested
+    room = max(0, most - in_flight)
+    if not room and not fifo:
+        raise OverLimit(
+            "The maximum number of in flight messages is reached.",
+            f"{in_flight} messages are in flight, and the queue's limit is {most}: delete or release some of them, or "
+            "make a queue with Limits=UNBOUNDED.",
+        )
+    return room if requested is None else min(requested, room)
+
+
+def require_room(queue: str, stored: int, added: int, limits: Limits) -> None:
+    """Raise OverLimit if `added` messages would pass the queue's MaximumMessages.
+
+    `stored` counts the queue's messages without deleted, expired and moved ones.
+    """
+    found = f"The queue {queue} has {stored:,} messages"
+    _require_within("MaximumMessages", limits.maximum_messages, stored, added, found, "of them")
+
+
+def require_bytes(queue: str, stored: int, added: int, limits: Limits) -> None:
+    found = f"The messages of the queue {queue} take {stored:,} bytes"
+    _require_within("MaximumStoredBytes", limits.maximum_stored_bytes, stored, added, found, "bytes")
+
+
+def _require_within(name: str, most: int | None, stored: int, added: int, found: str, unit: str) -> None:
+    # A repeated send adds nothing, and gets its earlier answer, however full the queue is.
+    if most is None or not added or stored + added <= most:
+        return
+    room = max(0, most - stored)
+    fits = f"send at most {room:,} {unit}" if room else "wait until some are done"
+    raise OverLimit(
+        f"{found}, and {added:,} more would pass its {name} of {most:,}.",
+        f"{NOTHING_SENT}Receive and delete messages, {fits}, or raise the queue's {name} (0: no bound).",
+    )
+
+
+def counted_sends(queue: str) -> str:
+    """Return the application id that counts the sends to a queue with such a bound.
+
+    Of two sends at once only one can commit, so they cannot pass a bound together.
+    """
+    return f"quota/{queue}"
+
+
+_SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the setting"
+
+
+def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
+    """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge."""
+    if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
+        raise PurgeQueueInProgress(
+            f"Only one PurgeQueue operation on {name} is allowed every {interval} seconds.",
+            f"Nothing was purged. {_SWITCH} purge_interval at 0.",
+        )
+
+
+def require_name(name: str, deleted_at: int | None, limits: Limits, interval: int, now: int) -> None:
+    """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
+
+    `limits` are those of the new queue.
+    """
+    if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
+        raise QueueDeletedRecently(
+            f"You must wait {interval} seconds after deleting a queue before you can create another with the same "
+            "name.",
+            f"It is {name}. {_SWITCH} deletion_interval at 0.",
+        )

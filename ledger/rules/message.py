@@ -1,7 +1,12 @@
-"""The rules for a message that is sent: body, delay, ids (Q6, F1, F2, M1, M2 of docs/reference/rules.md).
+"""The rules for a message: its fields, and checks at a send (Q6, F1, F2, M1, M2 of docs/reference/rules.md).
 
-A column of a table of messages is *meaningful* if it has the name of a field that senders give
-(`message_fields.GIVEN`).
+Entries, columns of tables, DataFrames and views, and the statistics of `messages` are made from FIELDS.
+
+A new field also needs a typed attribute in `Entry`, `StoredMessage` and `Message`. A field that senders give needs a
+rule in `rules.message.entry` and in `bulk_rows.message_columns`. A stored field needs the next format of `messages`
+(`store/delta/model/tables.py`). The tests in tests/delta/model say what is missing.
+
+A column of a table of messages is *meaningful* if it has the name of a field that senders give (GIVEN).
 """
 
 from __future__ import annotations
@@ -9,7 +14,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
@@ -17,8 +24,59 @@ from ledger.rules import limits
 from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute, require_characters, size_of
-from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import forbidden
+
+
+class Kind(Enum):
+    TEXT = "text"
+    NUMBER = "number"
+    INSTANT = "instant"
+    ATTRIBUTES = "message attributes"
+
+
+class Field(NamedTuple):
+    """A field: its name in Python and in all columns that users see, and SQS's name, if any."""
+
+    name: str
+    kind: Kind
+    sqs: str | None = None
+    #: Whether senders give the field, in entries and tables.
+    is_given: bool = False
+    #: Whether users see the field in `Message`, DataFrames and the view `messages`.
+    is_shown: bool = True
+    is_stored: bool = True
+    #: Whether Delta's log has the field's smallest and greatest value for each data file, by which reads skip files.
+    #: The values take room in the log, so no text of unlimited length has them.
+    has_statistics: bool = False
+    #: The column's name in the table `messages`, if it differs from `name`.
+    stored_as: str | None = None
+
+    @property
+    def column(self) -> str:
+        return self.stored_as or self.name
+
+
+TEXT, NUMBER, INSTANT = Kind.TEXT, Kind.NUMBER, Kind.INSTANT
+FIELDS = (
+    Field("body", TEXT, "MessageBody", is_given=True),
+    # Only the effect of the delay is stored: `available_at`.
+    Field("delay_seconds", NUMBER, "DelaySeconds", is_given=True, is_shown=False, is_stored=False),
+    Field("message_attributes", Kind.ATTRIBUTES, "MessageAttributes", is_given=True),
+    Field("message_group_id", TEXT, "MessageGroupId", is_given=True, has_statistics=True),
+    Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
+    # Its column keeps the field's first name.
+    Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
+    # Only messages of FIFO queues have it. It grows in the order of the commits.
+    Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
+    Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
+    Field("available_at", INSTANT, is_shown=False, has_statistics=True),
+    # The sender's id is stored among the attributes, see `rules.message_attributes.SENDER`.
+    Field("sender_id", TEXT, "SenderId", is_stored=False),
+)
+GIVEN = tuple(field for field in FIELDS if field.is_given)
+SHOWN = tuple(field for field in FIELDS if field.is_shown)
+STORED = tuple(field for field in FIELDS if field.is_stored)
+
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
@@ -312,3 +370,30 @@ def _identifier(field: str, value: object) -> str | None:
             field, value, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
         )
     return value
+
+
+_SEPARATORS = ";\t|"
+_OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
+
+
+def wrong_header(names: Sequence[str], body: str | None) -> str | None:
+    """Return why a file with this header is refused, or None. `body` is the user's name for the column of bodies."""
+    double = [name for name, count in Counter(names).items() if count > 1]
+    if double:
+        return f"The header has two columns {double[0]!r}."
+    spaced = next((name for name in names if name != name.strip() and name != body), None)
+    if spaced is not None:
+        return f"The header has a column {spaced!r}, with spaces around its name: remove the spaces."
+    if len(names) == 1 and names[0] != body and (mark := _OTHER_SEPARATOR.search(names[0])):
+        return (
+            f"The header is one column {names[0]!r}: are its columns separated by {mark[0]!r}? Separate them by "
+            "commas. If it is one column, name it with --body."
+        )
+    for separator in _SEPARATORS:
+        parted = [name for name in names if separator in name and name != body]
+        if len(parted) > 1:
+            return (
+                f"The header has {separator!r} in several columns, {parted[0]!r} and {parted[1]!r}: are its columns "
+                "separated by it? Separate them by commas. If not, rename these columns."
+            )
+    return None

@@ -19,8 +19,7 @@ from __future__ import annotations
 import secrets
 from enum import Enum
 
-from ledger.rules.state import Record, in_doubt
-from ledger.rules.visibility import Standing, restore, standing
+from ledger.rules.visibility import Record, Standing, in_doubt, restore, standing
 
 WRITTEN, FENCED = 1, 2
 

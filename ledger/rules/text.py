@@ -1,4 +1,4 @@
-"""Rules for texts: the characters that SQS accepts (M1 of docs/reference/rules.md), UTF-8, and JSON."""
+"""Rules for texts: the characters that SQS accepts (M1 of docs/reference/rules.md), UTF-8, JSON, version numbers."""
 
 from __future__ import annotations
 
@@ -83,3 +83,8 @@ def storable(field: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise InvalidParameterValue(field, text, "It holds half a character (a lone surrogate)") from None
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version, without the suffix of a platform or a release candidate."""
+    return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0]))

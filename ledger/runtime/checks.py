@@ -17,11 +17,20 @@ from pathlib import Path
 
 from ledger.backup_folder import describe_backup
 from ledger.place import find_closed_above
-from ledger.rules.version_numbers import version_numbers
+from ledger.rules.text import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.causes import access_advice, describe_closed, explain, find_unusable, may_only_read, owner_and_user
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
-from ledger.runtime.storage import check_storage, is_s3, local_path
+from ledger.runtime.storage import (
+    access_advice,
+    check_storage,
+    describe_closed,
+    explain,
+    find_unusable,
+    is_s3,
+    local_path,
+    may_only_read,
+    owner_and_user,
+)
 from ledger.version import __version__
 
 OLDEST_PYTHON = (3, 10)
@@ -177,7 +186,6 @@ def _local_maven() -> Finding:
 
 
 def _time_zone() -> Finding:
-    from ledger.runtime.defaults import spark_defaults
 
     name = "spark.sql.session.timeZone"
     chosen = spark_defaults().get(name, "UTC")
@@ -268,3 +276,28 @@ def _ledger(folder: Path) -> Finding:
         f"there is none at {folder} ({what})",
         "is the root mistyped, or not mounted? `ledger queues create NAME` makes one",
     )
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Return the settings in a file of spark-defaults format.
+
+    A line that ends with a backslash continues in the next line.
+    """
+    lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
+    pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {pair[0]: pair[1] if len(pair) > 1 else "" for pair in pairs}
+
+
+def spark_defaults() -> dict[str, str]:
+    """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR`, else in Spark's conf folder."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    if not folder:
+        home = os.environ.get("SPARK_HOME") or _pyspark_folder()
+        folder = str(Path(home) / "conf") if home else None
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    return read_properties(file.read_text()) if file and file.is_file() else {}
+
+
+def _pyspark_folder() -> str | None:
+    spec = importlib.util.find_spec("pyspark")
+    return str(Path(spec.origin).parent) if spec and spec.origin else None

@@ -1,19 +1,37 @@
-"""Threads and jobs that an interrupt of the main thread does not block.
+"""Threads that an interrupt does not block, and forked processes: what a child makes anew, and what it cannot use.
 
 KeyboardInterrupt can come between any two instructions of the main thread, even within the Python code of `threading`
 and `concurrent.futures`. After that a Condition can stay locked for ever. SimpleQueue and raw threads are C code, which
 no interrupt divides.
+
+A child has its parent's memory, but only the thread that forked. A lock that another thread held stays locked in the
+child for ever. Objects that threads share therefore register a function that renews them directly after the fork.
+
+delta-rs, obstore and a Spark session do not work in a child. If an ancestor has used such a library, `require_own`
+raises ForkedProcess, instead of a call that hangs or panics.
+
+If another thread uses Arrow's locks or allocator at the moment of the fork, the child's next call that needs them would
+hang. So a fork waits until no other thread is in a function that is marked `uses_arrow`. After FORK_SECONDS it waits no
+longer, and the marked functions raise ForkedProcess in the child.
 """
 
 from __future__ import annotations
 
 import _thread
+import contextlib
+import functools
+import os
 import queue
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ledger.errors import ForkedProcess
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -134,3 +152,201 @@ def _next(jobs: queue.SimpleQueue[Job[Result]]) -> Job[Result] | None:
         return jobs.get_nowait()
     except queue.Empty:
         return None
+
+
+Owner = TypeVar("Owner")
+Parameters = ParamSpec("Parameters")
+#: A fork waits for at most FORK_SECONDS, and keeps calls from beginning for SHUT_SECONDS at a time.
+FORK_SECONDS, SHUT_SECONDS, LOOK_SECONDS = 5.0, 0.25, 0.0005
+RESENT_SECONDS = 0.02
+_renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+#: By library, the process that used it first: this one, or an ancestor.
+_first_user_pids: dict[str, int] = {}
+#: The panic of delta-rs and obstore in a forked process. A panic is a BaseException, no Exception.
+_PANIC = "Forked process detected"
+
+
+def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
+    """Call `renew(owner)` in every child that is forked while `owner` lives."""
+    _renewals[owner] = renew
+
+
+def require_own(library: str) -> None:
+    """Note that this process uses a library. Raise ForkedProcess if an ancestor used it before the fork."""
+    if _first_user_pids.setdefault(library, os.getpid()) != os.getpid():
+        raise ForkedProcess(library)
+
+
+def is_inherited(library: str) -> bool:
+    return _first_user_pids.get(library, os.getpid()) != os.getpid()
+
+
+def is_panic(error: BaseException) -> bool:
+    return not isinstance(error, Exception) and str(error).startswith(_PANIC)
+
+
+class _ArrowUse:
+    """The calls that use Arrow, by thread. `gate` is held to begin such a call, and by a thread that forks."""
+
+    def __init__(self) -> None:
+        self.gate, self.calls = threading.Lock(), dict[int, object]()
+        self.forking: int | None = None
+        #: Whether another thread of the parent used Arrow at the fork.
+        self.is_broken = False
+        #: Calls for which a fork has waited in vain.
+        self._given_up = set[object]()
+
+    def begin(self, thread: int) -> None:
+        if self.is_broken:
+            raise ForkedProcess("Arrow in another thread at that moment")
+        if self.forking == thread:
+            # A signal handler's call: it may wait for a thread that waits at the gate.
+            self.open()
+        with self.gate:
+            self.calls[thread] = object()
+
+    def shut(self, thread: int, until: float) -> None:
+        """Take the gate for a fork by this thread, when no other thread's call uses Arrow, or at `until`.
+
+        A long call must not keep all others waiting: after SHUT_SECONDS the gate is opened until the calls of that
+        moment end. A fork waits for a call only once.
+        """
+        while True:
+            self.gate.acquire()
+            self.forking = thread
+            soon = min(time.monotonic() + SHUT_SECONDS, until)
+            while (others := self._others(thread)) and not others <= self._given_up and time.monotonic() < soon:
+                time.sleep(LOOK_SECONDS)
+            if self.forking != thread:
+                continue
+            if not others or others <= self._given_up or time.monotonic() >= until:
+                self._given_up = others
+                return
+            self.open()
+            while not others.isdisjoint(list(self.calls.values())) and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+
+    def open(self) -> None:
+        self.forking = None
+        self.gate.release()
+
+    def renew(self) -> None:
+        """Start anew in a child. The thread that forked may be in such a call itself."""
+        thread = threading.get_ident()
+        self.is_broken = self.is_broken or bool(self._others(thread))
+        self.gate, self.forking, self._given_up = threading.Lock(), None, set()
+        self.calls = {thread: self.calls[thread]} if thread in self.calls else {}
+
+    def _others(self, thread: int) -> set[object]:
+        return {call for caller, call in list(self.calls.items()) if caller != thread}
+
+
+_arrow_use = _ArrowUse()
+
+
+def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let forks by other threads wait for the end of a function. In a child it may raise ForkedProcess."""
+
+    @functools.wraps(function)
+    def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        thread = threading.get_ident()
+        if thread in _arrow_use.calls:
+            return function(*arguments, **keywords)
+        try:
+            _arrow_use.begin(thread)
+            return function(*arguments, **keywords)
+        finally:
+            _arrow_use.calls.pop(thread, None)
+
+    return called
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Return a context in which a function that `uses_arrow` only waits, so that forks need not wait for it."""
+    thread = threading.get_ident()
+    if _arrow_use.calls.pop(thread, None) is None:
+        yield
+        return
+    try:
+        yield
+    finally:
+        _arrow_use.begin(thread)
+
+
+_held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = []
+
+
+def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
+    """Call `acquire` before each fork, after the wait for other threads, and `release` after it in parent and child.
+
+    The child calls `renew` before `release`. An `acquire` that raised has no `release`.
+    """
+    _held.append((acquire, release, renew))
+
+
+class _Forks(threading.local):
+    """The forks that this thread is making: a signal handler may fork while another fork waits.
+
+    `interrupt` is the error of a signal handler. Python would ignore it, so the signal is sent again after the fork.
+    """
+
+    def __init__(self) -> None:
+        self.releases: list[list[Callable[[], object]]] = []
+        self.interrupt: BaseException | None = None
+
+
+_forks = _Forks()
+
+
+def _before() -> None:
+    thread, releases, until = threading.get_ident(), list[Callable[[], object]](), time.monotonic() + FORK_SECONDS
+    _forks.releases.append(releases)
+    if _arrow_use.forking == thread:
+        return
+    to_acquire: list[tuple[Callable[[], object], Callable[[], object]]] = [
+        (functools.partial(_arrow_use.shut, thread, until), _arrow_use.open),
+        *((acquire, release) for acquire, release, _ in _held),
+    ]
+    while len(releases) < len(to_acquire):
+        wanted, given_back = to_acquire[len(releases)]
+        try:
+            wanted()
+            releases.append(given_back)
+        except BaseException as interrupt:
+            _forks.interrupt = interrupt
+            if not releases and _arrow_use.forking == thread:
+                _arrow_use.open()
+
+
+def _release() -> None:
+    for release in reversed(_forks.releases.pop() if _forks.releases else []):
+        release()
+
+
+def _in_parent() -> None:
+    _release()
+    interrupt, _forks.interrupt = _forks.interrupt, None
+    if interrupt is not None:
+        number = signal.SIGTERM if isinstance(interrupt, SystemExit) else signal.SIGINT
+        # Python ignores an error in this function, too.
+        later = threading.Timer(RESENT_SECONDS, _thread.interrupt_main, [number])
+        later.daemon = True
+        later.start()
+
+
+def _in_child() -> None:
+    _forks.interrupt = None
+    for _, _, renew in _held:
+        renew()
+    _release()
+    _arrow_use.renew()
+    if _arrow_use.is_broken:
+        # A renewal may free Arrow's memory, which may hang.
+        return
+    for owner, renew_owner in list(_renewals.items()):
+        renew_owner(owner)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

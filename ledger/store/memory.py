@@ -14,19 +14,29 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import LedgerError, MessageDoesNotExist, QueueDoesNotExist
-from ledger.rules import admission, fifo, intervals, move_task, redrive, visibility
+from ledger.rules import fifo, redrive, visibility
+from ledger.rules import limits as limit_rules
 from ledger.rules import message_id as ids
-from ledger.rules.admission import admit
+from ledger.rules import redrive as redrive_rules
 from ledger.rules.attempts import Attempt, content_of, require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
-from ledger.rules.limits import MILLISECONDS, Limits
-from ledger.rules.message import Entry, deduplication_key, size_of_message
-from ledger.rules.message_fields import GIVEN
-from ledger.rules.move_task import MoveTask
+from ledger.rules.limits import MILLISECONDS, Limits, admit
+from ledger.rules.message import GIVEN, Entry, deduplication_key, size_of_message
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import GONE, UNTOUCHED, Record, Status, arrived_at, expires_at, latest_hold, status
-from ledger.rules.visibility import Outcome, Receipts
+from ledger.rules.redrive import MoveTask
+from ledger.rules.visibility import (
+    GONE,
+    UNTOUCHED,
+    Outcome,
+    Receipts,
+    Record,
+    Status,
+    arrived_at,
+    expires_at,
+    latest_hold,
+    status,
+)
 from ledger.settings import Settings
 from ledger.store.protocol import (
     GRANTED_RUNS,
@@ -88,7 +98,7 @@ class MemoryQueues:
             if record is None:
                 redrive.require_target(self.queues(), name, attributes, attributes)
                 interval = self._settings.deletion_interval
-                intervals.require_name(name, self._deleted.get(name), limits_of(attributes), interval, now)
+                limit_rules.require_name(name, self._deleted.get(name), limits_of(attributes), interval, now)
                 record = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
                 self._queues[name], self._messages[record.id] = record, {}
             return record
@@ -125,7 +135,7 @@ class MemoryQueues:
 
     def put_task(self, task: MoveTask) -> bool:
         with self._lock:
-            stored = move_task.follows(task, self.tasks())
+            stored = redrive_rules.follows(task, self.tasks())
             if stored:
                 self._tasks[task.task] = task
             return stored
@@ -458,9 +468,9 @@ class MemoryStore(MemoryReceives):
     ) -> None:
         bounds = limits_of(queue.attributes)
         present = [message.entry for message in stored.values() if self._status(queue, message, now) not in GONE]
-        admission.require_room(queue.name, len(present), len(added), bounds)
+        limit_rules.require_room(queue.name, len(present), len(added), bounds)
         stored_bytes, added_bytes = (sum(map(size_of_message, entries)) for entries in (present, added))
-        admission.require_bytes(queue.name, stored_bytes, added_bytes, bounds)
+        limit_rules.require_bytes(queue.name, stored_bytes, added_bytes, bounds)
 
     def _remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
@@ -564,7 +574,7 @@ class MemoryStore(MemoryReceives):
             now, (last, _) = clock(), self._purged.get(queue.id, (None, 0))
             stored, limits = self._stored(queue), limits_of(queue.attributes)
             if older_than is None:
-                intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
+                limit_rules.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
                 self._purged[queue.id] = now, self._commit()
             alive = [m for m in stored.values() if self._status(queue, m, now) not in GONE]
             chosen = [m for m in alive if older_than is None or m.sent_at < now - older_than]

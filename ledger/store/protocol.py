@@ -28,10 +28,9 @@ from ledger.rules.copies import CopyProgress, Position, position
 from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
-from ledger.rules.move_task import MoveTask
 from ledger.rules.output_columns import ColumnsAsked
-from ledger.rules.state import Record, Retention, Status, arrived_at, deadline
-from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.rules.redrive import MoveTask
+from ledger.rules.visibility import Outcome, Receipts, Record, Retention, Status, Verb, arrived_at, deadline
 
 
 @dataclass(frozen=True)
@@ -436,7 +435,7 @@ class Store(Protocol):
 
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
-            QueueDeletedRecently: The new queue has intervals (`rules.intervals`), and a queue of the name was deleted
+            QueueDeletedRecently: The new queue has intervals (`rules.limits`), and a queue of the name was deleted
                 within the setting deletion_interval.
         """
 
@@ -594,7 +593,7 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task if `move_task.follows` accepts it. Return whether it did."""
+        """Store a task if `redrive.follows` accepts it. Return whether it did."""
 
     def change_token(self) -> object:
         """Return a value that differs after each commit to messages or their records."""

@@ -18,7 +18,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.attempts import ALONE, LONGEST, Share, claim_id, claim_of_process, shortened
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.state import Status
+from ledger.rules.visibility import Status
 
 #: A longer attempt id is shortened, to append the numbers of the process and of the claim.
 LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")

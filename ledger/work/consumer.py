@@ -25,8 +25,7 @@ from ledger.work.backlog import Backlog, HandlerCall
 from ledger.work.claim_source import ClaimSource
 from ledger.work.consumer_claim import ClaimInHand, FirstRows
 from ledger.work.group_limits import ClosedGroups, GroupLimits, require_limits
-from ledger.work.handler_calls import CallSteps, Handled, Handlers, Verdict
-from ledger.work.handler_evidence import HandlerEvidence, Suspicion
+from ledger.work.handler_calls import CallSteps, Handled, HandlerEvidence, Handlers, Suspicion, Verdict
 from ledger.work.handler_rows import NAMES_MESSAGE
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption

@@ -30,8 +30,7 @@ from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
 from ledger.message import Message
 from ledger.output_tables.row_errors import LONGEST, RowError, is_of_function, row_error
 from ledger.outputs.arrow_writer import ArrowWriter
-from ledger.outputs.named_messages import compare_with_claim, named_by_ids, others_of_claim
-from ledger.outputs.reasons import give_back_each
+from ledger.outputs.messages import compare_with_claim, give_back_each, named_by_ids, others_of_claim
 from ledger.outputs.write import Acknowledgement, WrittenOutput, retry_lost_races, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
@@ -40,14 +39,12 @@ from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.output_columns import ColumnsAsked
-from ledger.rules.reasons import kept
-from ledger.rules.visibility import Outcome, Verb
+from ledger.rules.visibility import Outcome, Verb, kept
 from ledger.store.protocol import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
 from ledger.work.claim_source import earlier_rows
 from ledger.work.handler_calls import BEHIND, Handled, Verdict
-from ledger.work.handler_rows import cost_of, has_cost, row_text, table_of
+from ledger.work.handler_rows import common_types, cost_of, has_cost, row_text, table_of
 from ledger.work.isolation import LEAST_WITNESSES, EverythingFails, Isolation
-from ledger.work.row_types import common_types
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import RetryLater
 

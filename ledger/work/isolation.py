@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.output_tables.row_errors import RowError, is_of_function, row_error
-from ledger.outputs.named_messages import others_of_claim
+from ledger.outputs.messages import others_of_claim
 from ledger.store.protocol import RUNS, Grant, count_messages
 
 #: Two messages of a claim may both be culprits by chance.

@@ -6,7 +6,7 @@ import pytest
 
 from ledger import InvalidParameterValue, Ledger
 from ledger.airflow import LedgerHook
-from ledger.airflow.connection import place_of
+from ledger.airflow.hook import place_of
 
 KEY = "secret-of-nobody"
 

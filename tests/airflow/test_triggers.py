@@ -209,7 +209,7 @@ def test_an_event_that_is_not_stored_yet_holds_back_the_next(queue):
 def test_an_event_that_was_lost_is_announced_again():
     from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
-    from ledger.airflow.acknowledging import AcknowledgedLooks
+    from ledger.airflow.triggers import AcknowledgedLooks
 
     for outcome, due in ((AdvanceOutcome(acked=1, failed=1), True), (AdvanceOutcome(acked=2, failed=0), False)):
         from ledger import Counts

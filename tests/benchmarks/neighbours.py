@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.rules.message import Entry
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 LEASE = 600
 #: So many idle queues are sent to in one commit.
@@ -37,7 +37,7 @@ def add_idle(ledger: Ledger, count: int) -> None:
     import pyarrow as pa
 
     from ledger.rules import message_id as ids
-    from ledger.store.delta.state.record_rows import message_rows
+    from ledger.store.delta.state.sent_messages import message_rows
     from ledger.store.delta.verbs import queues
 
     if not count:
@@ -63,8 +63,8 @@ def _received(queue: Any, segment: str, now: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from ledger.rules.state import Record
-    from ledger.store.delta.model.run_algebra import Runs, positions
+    from ledger.rules.visibility import Record
+    from ledger.store.delta.model.message_runs import Runs, positions
     from ledger.store.delta.model.tables import VISIBILITY
     from ledger.store.delta.state.lane_records import Lanes
 

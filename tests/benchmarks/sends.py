@@ -79,7 +79,7 @@ class Contestants:
 
     def spark(self, table: str, queue: Any) -> None:
         """One send, by the path of executors that have no Python."""
-        from ledger.store.delta.dataframes.task_staging import unable_applications
+        from ledger.store.delta.dataframes.staging import unable_applications
 
         application = self._rows.sparkSession.sparkContext.applicationId
         unable_applications.add(application)

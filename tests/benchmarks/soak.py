@@ -41,7 +41,7 @@ from timing import say
 from ledger import Ledger
 from ledger.queue import Queue
 from ledger.settings import Settings
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TENTHS, MESSAGES_OF_A_CLAIM, MESSAGES_OF_A_SEND, CLAIMS_IN_FLIGHT = 10, 10, 1_000, 10

@@ -10,8 +10,8 @@ from deltalake import write_deltalake
 from ledger import Ledger
 from ledger.errors import LedgerDoesNotExist, LedgerError
 from ledger.store.delta import destruction
-from ledger.store.delta.commit import file_locks
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit import locks
+from ledger.store.delta.commit.locks import TableLock
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.users import ALICE, MAKE, as_root, become, folder_of_alice
 
@@ -102,7 +102,7 @@ def test_who_has_it_open_makes_no_ledger_again(root, used):
 
 
 def test_while_another_process_commits_nothing_is_removed(root, used, monkeypatch):
-    monkeypatch.setattr(file_locks, "ALL_PATIENCE", 0.0)
+    monkeypatch.setattr(locks, "ALL_PATIENCE", 0.0)
     with TableLock(Path(root, "_locks"), "messages").shared(), pytest.raises(LedgerError, match="is in use"):
         Ledger.destroy(root)
     assert used.counts().stored == 2

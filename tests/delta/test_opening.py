@@ -16,7 +16,7 @@ from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
 from ledger.outputs.targets import place_of
 from ledger.settings import Settings
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit.locks import TableLock
 from ledger.store.delta.commit.storage_safety import require_safe_output
 from ledger.store.delta.model.tables import TABLES
 

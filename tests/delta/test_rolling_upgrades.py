@@ -7,10 +7,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from ledger.delta_log.spec import Layout
+from ledger.delta_log.protocol import Layout
 from ledger.errors import InvalidAttributeName, LedgerTooNew
-from ledger.store.delta.model.formats import require_readable
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import TABLES, require_readable
 
 
 def set_attribute(root, name, value):

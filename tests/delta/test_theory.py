@@ -5,7 +5,7 @@ import re
 import ledger.store.delta
 from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.message import Entry
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 DRAWINGS = [
     [line.replace("|", " ").split() for line in drawing.splitlines()[1:]]

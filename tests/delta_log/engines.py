@@ -10,8 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from ledger.delta_log.by_spark import SparkTables
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
-from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, TableSpec
 from tests.delta_log.tables import Places, edits_of, opened, rows_of
 
 Edit = tuple[str, Mapping[str, Any]]

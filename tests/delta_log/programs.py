@@ -13,8 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from hypothesis import strategies as st
 
-from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.protocol import Conflict, TableSpec
 from tests.delta_log import by_hand as hand
 from tests.delta_log.engines import ByDeltaRs
 from tests.delta_log.readers import Row, told, told_of

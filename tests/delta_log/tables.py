@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.delta_log.by_delta_rs import DeltaRsTables
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Snapshot
-from ledger.delta_log.spec import Fact, Ordinals, TableSpec
-from ledger.delta_log.values import INSTANT
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Fact, Ordinals, Snapshot, TableSpec
+from ledger.delta_log.statements import INSTANT
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 #: Columns of every type that tables of ours, and those of users, have.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log import scratch
-from ledger.delta_log.scratch import ABANDONED, PREFIX, scratch_folder
+from ledger.delta_log import local_commits
+from ledger.delta_log.local_commits import ABANDONED, PREFIX, scratch_folder
 from ledger.errors import StorageFailed
 
 
@@ -20,7 +20,7 @@ def temporary(tmp_path, monkeypatch):
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    monkeypatch.setattr(scratch, "_swept", set())
+    monkeypatch.setattr(local_commits, "_swept", set())
     return place
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import ledger
 from ledger import errors as ledger_errors
-from ledger.rules.attribute_kinds import ATTRIBUTES, OURS
-from ledger.rules.state import Status
+from ledger.rules.attributes import ATTRIBUTES, OURS
+from ledger.rules.visibility import Status
 from ledger.settings import Settings
 from ledger.store.delta.views.statements import VIEWS, comments_of
 from tests.docs.pages import DOCS, all_pages, page

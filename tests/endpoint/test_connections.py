@@ -32,7 +32,7 @@ from ledger.endpoint.connections import (
 )
 from ledger.endpoint.handling import Exchange
 from ledger.endpoint.pool import Pool
-from ledger.endpoint.refusals import Throttled
+from ledger.endpoint.wire import Throttled
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import KEY, served, unsigned
 from tests.endpoint.test_command import Process, made_certificate

@@ -8,7 +8,7 @@ from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.application import Bounds
-from ledger.endpoint.callers import Caller
+from ledger.endpoint.keys import Caller
 from ledger.endpoint.pool import Lines
 from tests.endpoint.conftest import served, unsigned
 from tests.endpoint.test_requests import ACCOUNT, in_json

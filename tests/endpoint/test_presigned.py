@@ -14,9 +14,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from ledger.endpoint import keys
-from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.signatures import Signatures
-from ledger.endpoint.wire import Request
+from ledger.endpoint.wire import Refusal, Request
 from tests.clock import FrozenClock
 from tests.endpoint.conftest import KEY, OTHER_ACCOUNT, OTHER_KEY, REGION, SECRET
 from tests.endpoint.test_signatures import MINUTE, NOW, Dated, changed, refused

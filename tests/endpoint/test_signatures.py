@@ -11,10 +11,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from ledger.endpoint import keys
-from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.signatures import Signatures
 from ledger.endpoint.statuses import told
-from ledger.endpoint.wire import Request
+from ledger.endpoint.wire import Refusal, Request
 from ledger.errors import InvalidParameterValue
 from tests.clock import FrozenClock
 

@@ -13,7 +13,7 @@ from botocore.parsers import create_parser
 from ledger import errors
 from ledger.endpoint import json_protocol, query_protocol, service_model, statuses
 from ledger.endpoint.actions import ACTIONS
-from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.wire import Refusal
 from tests.endpoint.query_model import ERRORS, query_model
 
 QUERY = ServiceModel(query_model(), "sqs")

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from ledger import Ledger
-from ledger.store.delta.commit import retrying
+from ledger.store.delta.commit import transactions
 from ledger.store.delta.state import choosing
 from tests.clock import FrozenClock
 from tests.interleavings.scheduler import explore
@@ -30,7 +30,7 @@ def nothing_is_random(monkeypatch):
         lanes.sort(reverse=threading.current_thread().name.endswith(("1", "3")))
 
     monkeypatch.setattr(choosing, "random", types.SimpleNamespace(shuffle=shuffle))
-    monkeypatch.setattr(retrying, "pause", lambda losses, first, longest: None)
+    monkeypatch.setattr(transactions, "pause", lambda losses, first, longest: None)
 
 
 @pytest.fixture

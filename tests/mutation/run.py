@@ -64,7 +64,7 @@ GROUPS = {
     "pure": Group(
         (
             "store/protocol.py",
-            "store/delta/model/run_algebra.py",
+            "store/delta/model/message_runs.py",
             "delta_log/rewrite.py",
             *(
                 f"store/delta/state/{name}.py"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
-from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.commit.locks import table_lock
 from ledger.store.protocol import RUNS, ReceiveRequest
 from tests.output.conftest import rows_of
 from tests.output.silent_tables import gone, there_again

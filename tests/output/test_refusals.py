@@ -269,7 +269,7 @@ def test_a_dataframe_for_a_table_that_is_changed_meanwhile_is_refused_once(spark
     place = Place(tmp_path, FrozenClock(), spark=spark)
     place.queue.send(["0"])
     place.claim = place.queue.receive()
-    monkeypatch.setattr("ledger.outputs.staging.StagedRows.is_too_old", lambda self, now: True)
+    monkeypatch.setattr("ledger.outputs.spark_writers.StagedRows.is_too_old", lambda self, now: True)
     rows = place.claim.dataframe.select("message_id")
     assert "the rows took so long that a VACUUM could remove them" in once(refused(place, rows))
 

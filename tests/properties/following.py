@@ -9,7 +9,7 @@ from ledger import Claim, Ledger, Queue
 from ledger.clock import Clock
 from ledger.rules import redrive, visibility
 from ledger.rules.attributes import is_fifo, limits_of
-from ledger.rules.state import Status
+from ledger.rules.visibility import Status
 from ledger.settings import Settings
 from ledger.store.memory import MemoryMessage, MemoryStore, Place
 from ledger.store.protocol import QueueRecord

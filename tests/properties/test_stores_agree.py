@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ledger import Ledger
 from ledger.rules import limits
-from ledger.store.delta.model import run_sets
+from ledger.store.delta.model import message_runs
 from ledger.store.delta.verbs import upkeep
 from tests.properties.programs import Programs
 
@@ -35,7 +35,7 @@ def small_numbers(monkeypatch):
     monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT", 12)
     monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT_FIFO", 4)
     monkeypatch.setattr(upkeep, "FILES_WORTH_COMPACTING", 2)
-    monkeypatch.setattr(run_sets, "MOST_RUNS", 1)
+    monkeypatch.setattr(message_runs, "MOST_RUNS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from ledger import Ledger, Queue
 from ledger.clock import system_clock
 from ledger.errors import MessageDoesNotExist
 from ledger.rules.message_id import message_id
-from ledger.rules.state import GONE
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.rules.visibility import GONE
+from ledger.store.delta.state.listing import GONE_STATES
+from ledger.store.delta.state.snapshot import OpenTables
 from tests.races.checker import violations
 from tests.races.history import Log, Operation, read
 from tests.races.roles import Roles

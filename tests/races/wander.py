@@ -11,7 +11,7 @@ from typing import Any
 
 from ledger import Ledger, Settings
 from ledger.rules import limits
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.locks import NoLock
 from tests.races.habits import HABITS
 from tests.races.keeper import Keeper
 from tests.races.troubles import at_steps, now_and_then

@@ -11,7 +11,7 @@ from ledger import Claim, Queue
 from ledger.clock import system_clock
 from ledger.errors import LeaseLost, LedgerError, OverLimit
 from ledger.message import public_message
-from ledger.rules.state import arrived_at
+from ledger.rules.visibility import arrived_at
 from tests.races.history import Log
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger import Ledger, Queue
 from ledger.errors import LedgerError
-from ledger.rules.attribute_kinds import OURS
+from ledger.rules.attributes import OURS
 from tests.clock import FrozenClock
 
 SCENARIOS: dict[str, Callable[[Scenes], dict[str, object]]] = {}

@@ -3,9 +3,8 @@
 import pytest
 
 from ledger.errors import OverLimit
-from ledger.rules.admission import admit, require_bytes, require_room
 from ledger.rules.attributes import complete, limits_of
-from ledger.rules.limits import SQS, UNBOUNDED, Limits
+from ledger.rules.limits import SQS, UNBOUNDED, Limits, admit, require_bytes, require_room
 
 FIVE = Limits(maximum_in_flight=5)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ledger.rules.attribute_kinds import ATTRIBUTES, FIFO_ATTRIBUTES, KEY, KEY_PERIOD, MANAGED, OURS, SQS_ATTRIBUTES
+from ledger.rules.attributes import ATTRIBUTES, FIFO_ATTRIBUTES, KEY, KEY_PERIOD, MANAGED, OURS, SQS_ATTRIBUTES
 from tests.sources import CHECKOUT, python_files
 
 #: Stored and answered, and without an effect: docs/reference/attributes.md says so.
@@ -20,7 +20,7 @@ PAGE = (CHECKOUT / "docs" / "reference" / "attributes.md").read_text()
 
 @pytest.mark.parametrize("name", sorted({*ATTRIBUTES, *FIFO_ATTRIBUTES} - WITHOUT_EFFECT))
 def test_a_rule_reads_each_attribute(name):
-    others = [file for module, file in python_files("ledger").items() if module != "ledger.rules.attribute_kinds"]
+    others = [file for module, file in python_files("ledger").items() if module != "ledger.rules.attributes"]
     assert any(re.search(rf"[\"']{name}[\"']", file.read_text()) for file in others), f"nothing reads {name}: {NEEDS}"
 
 

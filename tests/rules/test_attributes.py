@@ -4,7 +4,7 @@ import pytest
 
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from ledger.rules import attributes
-from ledger.rules.attribute_kinds import OURS
+from ledger.rules.attributes import OURS
 from ledger.rules.visibility import Receipts
 
 DEFAULTS = attributes.complete({})

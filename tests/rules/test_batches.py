@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.rules.batches import (
+from ledger.rules.outcomes import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
     EmptyBatchRequest,

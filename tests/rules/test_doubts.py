@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ledger.rules import output_doubts, redrive, visibility
 from ledger.rules.output_doubts import Part
-from ledger.rules.state import UNTOUCHED, Record, Status, in_doubt, status
+from ledger.rules.visibility import UNTOUCHED, Record, Status, in_doubt, status
 
 SECOND = 1_000
 RECEIPTS = ("r1", "r2", "r3")

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.rules import fifo, visibility
 from ledger.rules.fifo import Member
-from ledger.rules.state import GONE, Record, Status
+from ledger.rules.visibility import GONE, Record, Status
 
 V, F, D, L = Status.VISIBLE, Status.IN_FLIGHT, Status.DELAYED, Status.LOCKED
 MINUTES_5 = 300_000

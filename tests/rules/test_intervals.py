@@ -3,14 +3,14 @@
 import pytest
 
 from ledger.errors import PurgeQueueInProgress, QueueDeletedRecently
-from ledger.rules import intervals
+from ledger.rules import limits
 from ledger.rules.limits import SQS, UNBOUNDED
 
 NOW = 1_000_000
 MINUTE = 60_000
 
 
-@pytest.mark.parametrize("require", [intervals.require_purge, intervals.require_name])
+@pytest.mark.parametrize("require", [limits.require_purge, limits.require_name])
 def test_m3_what_was_never_done_or_an_interval_ago_may_be_done_and_without_limits_at_once(require):
     require("jobs", None, SQS, 60, NOW)
     require("jobs", None, UNBOUNDED, 60, NOW)
@@ -22,7 +22,7 @@ def test_m3_what_was_never_done_or_an_interval_ago_may_be_done_and_without_limit
 @pytest.mark.parametrize("since", [0, MINUTE - 1])
 def test_m3_recorded_a_queue_is_not_purged_again_within_the_interval(since):
     with pytest.raises(PurgeQueueInProgress) as raised:
-        intervals.require_purge("jobs", NOW, SQS, 60, NOW + since)
+        limits.require_purge("jobs", NOW, SQS, 60, NOW + since)
     assert raised.value.message == "Only one PurgeQueue operation on jobs is allowed every 60 seconds."
     assert "Nothing was purged." in raised.value.advice and "purge_interval at 0" in raised.value.advice
 
@@ -30,7 +30,7 @@ def test_m3_recorded_a_queue_is_not_purged_again_within_the_interval(since):
 @pytest.mark.parametrize("since", [0, MINUTE - 1])
 def test_m3_the_name_of_a_deleted_queue_is_not_given_again_within_the_interval(since):
     with pytest.raises(QueueDeletedRecently) as raised:
-        intervals.require_name("jobs", NOW, SQS, 60, NOW + since)
+        limits.require_name("jobs", NOW, SQS, 60, NOW + since)
     assert raised.value.message == (
         "You must wait 60 seconds after deleting a queue before you can create another with the same name."
     )

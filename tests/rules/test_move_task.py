@@ -5,19 +5,19 @@ import base64
 import pytest
 
 from ledger.errors import InvalidParameterValue, ResourceNotFound
-from ledger.rules import move_task
-from ledger.rules.move_task import MoveTask, TaskStatus
+from ledger.rules import redrive
+from ledger.rules.redrive import MoveTask, TaskStatus
 
 NOW = 1_700_000_000_000
 SECOND = 1_000
 
 
 def task(rate=None, to_move=10, **changed):
-    return move_task.new_task("dead-0", "jobs", rate, to_move, NOW, [])._replace(**changed)
+    return redrive.new_task("dead-0", "jobs", rate, to_move, NOW, [])._replace(**changed)
 
 
 def test_d2_a_task_begins_with_what_it_was_asked_for_and_nothing_moved():
-    found = move_task.new_task("dead-0", "jobs", 5, 10, NOW, [])
+    found = redrive.new_task("dead-0", "jobs", 5, 10, NOW, [])
     assert found == MoveTask(found.task, "dead-0", "jobs", 5, NOW, NOW, 10)
     assert (found.moved, found.status, found.failure, found.revision) == (0, "RUNNING", None, 1)
     assert found.is_running
@@ -27,19 +27,17 @@ def test_d2_every_task_has_a_handle_of_its_own_by_which_it_can_be_cancelled():
     tasks = []
     for number in range(100):
         others = [one._replace(status="COMPLETED") for one in tasks if one.source == f"dead-{number % 3}"]
-        tasks.append(move_task.new_task(f"dead-{number % 3}", None, None, 1, NOW, others))
+        tasks.append(redrive.new_task(f"dead-{number % 3}", None, None, 1, NOW, others))
     assert len({each.task for each in tasks}) == 100
-    assert all(
-        move_task.to_cancel(tasks, move_task.handle_of(each, "arn:aws:sqs:here:1:dead")) is each for each in tasks
-    )
+    assert all(redrive.to_cancel(tasks, redrive.handle_of(each, "arn:aws:sqs:here:1:dead")) is each for each in tasks)
 
 
 def test_d2_two_tasks_that_start_beside_the_same_others_are_one_by_their_id_whenever_they_start():
     others = [task(task=letter * 32, status="COMPLETED") for letter in "ab"]
-    first = move_task.new_task("dead-0", "jobs", 1, 10, NOW, others)
-    second = move_task.new_task("dead-0", None, None, 9, NOW + 5, reversed(others))
-    assert first.task == second.task and not move_task.follows(second, [*others, first])
-    assert first.task != move_task.new_task("dead-0", "jobs", 1, 10, NOW, others[:1]).task
+    first = redrive.new_task("dead-0", "jobs", 1, 10, NOW, others)
+    second = redrive.new_task("dead-0", None, None, 9, NOW + 5, reversed(others))
+    assert first.task == second.task and not redrive.follows(second, [*others, first])
+    assert first.task != redrive.new_task("dead-0", "jobs", 1, 10, NOW, others[:1]).task
 
 
 @pytest.mark.parametrize("status", TaskStatus)
@@ -47,12 +45,12 @@ def test_d2_recorded_a_task_waits_for_no_task_that_has_ended(status):
     others = [task(status=TaskStatus.COMPLETED.value), task(status=status.value)]
     if status is TaskStatus.RUNNING:
         with pytest.raises(InvalidParameterValue) as raised:
-            move_task.new_task("dead-0", None, None, 1, NOW, others)
+            redrive.new_task("dead-0", None, None, 1, NOW, others)
         assert raised.value.message == (
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
         )
     else:
-        assert move_task.new_task("dead-0", None, None, 1, NOW, others).is_running
+        assert redrive.new_task("dead-0", None, None, 1, NOW, others).is_running
 
 
 @pytest.mark.parametrize(
@@ -60,11 +58,11 @@ def test_d2_recorded_a_task_waits_for_no_task_that_has_ended(status):
     [(0, 0, 5), (999, 0, 5), (1_000, 0, 10), (1_000, 5, 5), (999, 5, 0), (10_500, 40, 15), (0, 7, 0)],
 )
 def test_d2_a_rate_allows_so_many_a_second_since_the_start_and_the_first_seconds_at_once(after, moved, allowed):
-    assert move_task.allowance(task(rate=5, moved=moved), NOW + after) == allowed
+    assert redrive.allowance(task(rate=5, moved=moved), NOW + after) == allowed
 
 
 def test_d2_without_a_rate_everything_may_move():
-    assert move_task.allowance(task(), NOW) is None
+    assert redrive.allowance(task(), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -73,47 +71,47 @@ def test_d2_without_a_rate_everything_may_move():
 )
 def test_d2_a_task_is_done_when_there_was_less_than_it_was_allowed_to_move(moved, allowed, status):
     before = task(rate=5, moved=7, revision=4)
-    after = move_task.progressed(before, moved, allowed, NOW + SECOND)
+    after = redrive.progressed(before, moved, allowed, NOW + SECOND)
     assert after == before._replace(moved=7 + moved, updated_at=NOW + SECOND, status=status, revision=5)
 
 
 def test_d2_a_step_that_ends_after_its_task_was_cancelled_counts_and_leaves_it_cancelled():
-    cancelled = move_task.ended(task(), TaskStatus.CANCELLED, NOW + SECOND)
-    after = move_task.progressed(cancelled, 3, None, NOW + 2 * SECOND)
+    cancelled = redrive.ended(task(), TaskStatus.CANCELLED, NOW + SECOND)
+    after = redrive.progressed(cancelled, 3, None, NOW + 2 * SECOND)
     assert (after.status, after.moved, after.is_running) == ("CANCELLED", 3, False)
 
 
 def test_d2_a_task_that_ends_early_says_when_and_why():
     before = task(revision=4)
-    failed = move_task.ended(before, TaskStatus.FAILED, NOW + SECOND, "no such queue")
+    failed = redrive.ended(before, TaskStatus.FAILED, NOW + SECOND, "no such queue")
     assert failed == before._replace(status="FAILED", updated_at=NOW + SECOND, failure="no such queue", revision=5)
-    assert move_task.ended(before, TaskStatus.CANCELLED, NOW).failure is None
+    assert redrive.ended(before, TaskStatus.CANCELLED, NOW).failure is None
 
 
 def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_handle():
     running, done = task(task="b" * 32), task(status=TaskStatus.COMPLETED.value)
     running_handle, *others = (
-        move_task.handle_of(one, "arn:aws:sqs:here:1:dead") for one in (running, done, task(task="0" * 32))
+        redrive.handle_of(one, "arn:aws:sqs:here:1:dead") for one in (running, done, task(task="0" * 32))
     )
-    assert move_task.to_cancel([done, running], running_handle) is running
+    assert redrive.to_cancel([done, running], running_handle) is running
     for handle in others:
         with pytest.raises(ResourceNotFound, match="No running message move task") as raised:
-            move_task.to_cancel([done, running], handle)
+            redrive.to_cancel([done, running], handle)
         assert raised.value.message == "Task does not exist."
 
 
 def test_d2_what_is_no_handle_is_refused():
     one = task()
-    handle = move_task.handle_of(one, "arn:aws:sqs:here:1:dead")
-    assert move_task.task_id(handle) == one.task
-    assert move_task.source_of(handle) == "arn:aws:sqs:here:1:dead"
+    handle = redrive.handle_of(one, "arn:aws:sqs:here:1:dead")
+    assert redrive.task_id(handle) == one.task
+    assert redrive.source_of(handle) == "arn:aws:sqs:here:1:dead"
     said = f'{{"taskId":"{one.task}","sourceArn":"arn:aws:sqs:here:1:dead"}}'
     assert base64.b64decode(handle).decode() == said, "as the service writes it"
     nothing = base64.b64encode(b'{"taskId": "x", "sourceArn": "y"}').decode()
     without = base64.b64encode(f'{{"taskId": "{one.task}"}}'.encode()).decode()
     listed = base64.b64encode(b"[1]").decode()
     for wrong in (handle[:-4], handle + "!", nothing, without, listed, "x" * 32, one.task, "", None, 7):
-        for read in (move_task.task_id, move_task.source_of):
+        for read in (redrive.task_id, redrive.source_of):
             with pytest.raises(InvalidParameterValue, match="TaskHandle") as raised:
                 read(wrong)
             assert (raised.value.field, raised.value.value) == ("TaskHandle", wrong)
@@ -122,18 +120,18 @@ def test_d2_what_is_no_handle_is_refused():
 
 def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():
     running, elsewhere = task(task="b" * 32), task(task="c" * 32, source="dead-1")
-    assert move_task.follows(task(), []) and move_task.follows(task(), [elsewhere])
-    assert not move_task.follows(task(), [elsewhere, running]), "another runs on this source"
-    assert move_task.follows(task(), [running._replace(status="COMPLETED")])
-    step = move_task.taken(running, NOW + SECOND)
+    assert redrive.follows(task(), []) and redrive.follows(task(), [elsewhere])
+    assert not redrive.follows(task(), [elsewhere, running]), "another runs on this source"
+    assert redrive.follows(task(), [running._replace(status="COMPLETED")])
+    step = redrive.taken(running, NOW + SECOND)
     assert step == running._replace(updated_at=NOW + SECOND, revision=2)
-    assert move_task.follows(step, [elsewhere, running]) and not move_task.follows(step, [step])
-    assert not move_task.follows(step, []), "what it follows is not there"
-    assert not move_task.follows(move_task.taken(step, NOW), [running]), "somebody else's step is missing"
+    assert redrive.follows(step, [elsewhere, running]) and not redrive.follows(step, [step])
+    assert not redrive.follows(step, []), "what it follows is not there"
+    assert not redrive.follows(redrive.taken(step, NOW), [running]), "somebody else's step is missing"
 
 
 @pytest.mark.parametrize(("age", "status", "abandoned"), [
     (60_000, "RUNNING", False), (60_001, "RUNNING", True), (60_001, "COMPLETED", False),
 ])  # fmt: skip
 def test_d2_a_running_task_that_nobody_has_touched_for_a_minute_is_left_behind(age, status, abandoned):
-    assert move_task.is_abandoned(task(status=status), NOW + age) is abandoned
+    assert redrive.is_abandoned(task(status=status), NOW + age) is abandoned

@@ -7,8 +7,7 @@ import pytest
 from ledger.errors import InvalidParameterValue, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules import visibility
 from ledger.rules.outcomes import ERRORS, error
-from ledger.rules.state import UNTOUCHED
-from ledger.rules.visibility import Outcome, Receipts, Standing, Verb, standing, table
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Standing, Verb, standing, table
 
 NOW = 1_000_000
 HELD = visibility.receive(UNTOUCHED, "mine", None, 30, NOW - 10_000)

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.rules import output_doubts, visibility
 from ledger.rules.output_doubts import Part
-from ledger.rules.state import UNTOUCHED, Record, in_doubt
+from ledger.rules.visibility import UNTOUCHED, Record, in_doubt
 
 NOW = 1_000_000
 LATER = NOW + 60_000

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.rules.policy_decision import allows
+from ledger.rules.policy import allows
 
 OWNER, OTHER, QUEUE = "123456789012", "210987654321", "arn:aws:sqs:us-east-1:123456789012:q"
 USER = f"arn:aws:iam::{OTHER}:user/one"

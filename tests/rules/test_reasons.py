@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.errors import InvalidParameterValue
-from ledger.rules import reasons
+from ledger.rules import visibility
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from ledger.rules import reasons
     ],
 )
 def test_a_reason_is_one_line_of_at_most_500_characters_or_none(given, kept):
-    assert reasons.reason_of(given) == kept
+    assert visibility.reason_of(given) == kept
 
 
 @pytest.mark.parametrize("given", [7, b"bytes", ValueError("it is in str(error)")])
 def test_a_reason_that_is_no_text_is_refused(given):
     with pytest.raises(InvalidParameterValue, match="Must be a text") as raised:
-        reasons.reason_of(given)
+        visibility.reason_of(given)
     assert (raised.value.field, raised.value.value) == ("reason", type(given).__name__)
     assert raised.value.fix == "Give str(error), say."
 
@@ -45,9 +45,9 @@ def test_a_reason_that_is_no_text_is_refused(given):
     ],
 )
 def test_the_reasons_of_many_are_texts_of_their_own_and_the_most_frequent_comes_first(given, named):
-    assert reasons.distinct(iter(given)) == named
+    assert visibility.distinct(iter(given)) == named
 
 
 def test_no_more_reasons_are_named_than_a_commit_may_have():
-    assert len(reasons.distinct(str(n) for n in range(1_000))) == reasons.MOST == 100
-    assert str(reasons.MOST) in reasons.FURTHER
+    assert len(visibility.distinct(str(n) for n in range(1_000))) == visibility.MOST == 100
+    assert str(visibility.MOST) in visibility.FURTHER

@@ -9,7 +9,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules import attributes, redrive, visibility
 from ledger.rules.arns import DEFAULT, Account, not_ours
 from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
-from ledger.rules.state import Record
+from ledger.rules.visibility import Record
 
 ARN = "arn:aws:sqs:ledger:000000000000:dead"
 HELD = Record("r1", "job", 3, 1_000, 5_000, 35_000, writing_to="t", write_id="w")

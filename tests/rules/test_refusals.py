@@ -5,17 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ledger.errors import InvalidAttributeName, InvalidParameterValue
-from ledger.rules import (
-    arns,
-    attributes,
-    limits,
-    message,
-    message_attributes,
-    message_id,
-    move_task,
-    policy,
-    redrive,
-)
+from ledger.rules import arns, attributes, limits, message, message_attributes, message_id, policy, redrive
 from ledger.rules.limits import SQS, UNBOUNDED
 
 STANDARD = attributes.complete({"MaximumMessageSize": 1_024})
@@ -23,7 +13,7 @@ FIFO = attributes.complete({"FifoQueue": "true"})
 IDS = {"message_group_id": "g", "message_deduplication_id": "d"}
 ARN = arns.DEFAULT.arn("jobs")
 DEAD = '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3}'
-RUNNING = move_task.new_task("dead", None, None, 0, 0, [])
+RUNNING = redrive.new_task("dead", None, None, 0, 0, [])
 
 
 def queue(name, **given):
@@ -126,14 +116,14 @@ def set_policy(target, own=STANDARD):
         ("AWSAccountIds", "1", "list of strings", "", lambda: policy.with_permission(None, ARN, "l", "1", ["x"])),
         ("Actions", [7], "list of strings", "", lambda: policy.with_permission(None, ARN, "l", ["1"], [7])),
         ("Label", "l", "can't find label", "", lambda: policy.without_permission(None, "l")),
-        ("TaskHandle", "x", "move task", "move task", lambda: move_task.to_cancel([], "x")),
-        ("TaskHandle", 7, "move task", "move task", lambda: move_task.to_cancel([], 7)),
+        ("TaskHandle", "x", "move task", "move task", lambda: redrive.to_cancel([], "x")),
+        ("TaskHandle", 7, "move task", "move task", lambda: redrive.to_cancel([], 7)),
         (
             "SourceArn",
             "dead",
             "already a task running",
             "",
-            lambda: move_task.new_task("dead", None, None, 0, 0, [RUNNING]),
+            lambda: redrive.new_task("dead", None, None, 0, 0, [RUNNING]),
         ),
         ("QueueName", "a b", "1 to 80", "", lambda: attributes.queue_name("a b")),
         ("QueueName", "a.fifo", "1 to 80", "FifoQueue=true", lambda: attributes.queue_name("a.fifo")),

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ledger.rules.state import (
+from ledger.rules.visibility import (
     GONE,
     UNTOUCHED,
     Record,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.rules.version_numbers import version_numbers
+from ledger.rules.text import version_numbers
 
 
 @pytest.mark.parametrize(

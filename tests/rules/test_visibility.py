@@ -3,8 +3,7 @@
 import pytest
 
 from ledger.rules import redrive, visibility
-from ledger.rules.state import UNTOUCHED, Record, Status, status
-from ledger.rules.visibility import Outcome, Receipts, Standing, standing
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Record, Standing, Status, standing, status
 
 NOW = 1_000_000
 TWELVE_HOURS = 43_200

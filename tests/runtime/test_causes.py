@@ -13,7 +13,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import StorageFailed
-from ledger.runtime.causes import explain
+from ledger.runtime.storage import explain
 from tests.cli.running import run
 from tests.mounts import mount, unmount
 from tests.sources import CHECKOUT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.runtime.defaults import read_properties
+from ledger.runtime.checks import read_properties
 from ledger.runtime.jars import EXCLUDED, EXCLUDED_WITH_S3, coordinates, delta_packages, jars_of, s3_packages
 from ledger.runtime.session import (
     LOCAL_DEFAULTS,

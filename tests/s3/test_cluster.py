@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from jobs.flights_demo.data import read_flights, write_flights
 from jobs.flights_demo.workers import JAVA_OPTIONS
 from ledger import Ledger
-from ledger.runtime.defaults import read_properties
+from ledger.runtime.checks import read_properties
 from ledger.runtime.jars import delta_packages, jars_of, s3_packages
 from ledger.runtime.session import submit_environment
 from tests.s3.cluster import SPARK_HOME, cluster

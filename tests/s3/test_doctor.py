@@ -4,8 +4,8 @@ import pytest
 
 from ledger.cli import main
 from ledger.delta_log.object_store import ObjectStore
-from ledger.store.delta.commit import storage_report
-from ledger.store.delta.commit.storage_report import report
+from ledger.store.delta.commit import readiness
+from ledger.store.delta.commit.readiness import report
 from tests.s3.server import s3_server
 
 
@@ -56,8 +56,8 @@ def test_a_storage_without_conditional_puts_is_a_failure(place):
 
 
 def test_a_clock_that_is_off_and_a_storage_that_is_far_are_warnings(place, s3, monkeypatch):
-    monkeypatch.setattr(storage_report, "probe_of", lambda files: lambda: 0)
-    monkeypatch.setattr(storage_report, "SLOW", 0.0)
+    monkeypatch.setattr(readiness, "probe_of", lambda files: lambda: 0)
+    monkeypatch.setattr(readiness, "SLOW", 0.0)
     found = {subject: (outcome, advice) for outcome, subject, _, advice in report(place, s3.options)}
     assert [found[subject][0] for subject in ("storage clock", "latency")] == ["WARN", "WARN"]
     assert all(advice for outcome, advice in found.values() if outcome != "OK")

@@ -10,8 +10,8 @@ from ledger.delta_log.spark_sessions import storage_options_of
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, UnsafeStorage
 from ledger.rules.publishable import FOLDER
 from ledger.settings import Settings
-from ledger.store.delta.dataframes import task_staging
-from ledger.store.delta.dataframes.task_staging import TaskStaging
+from ledger.store.delta.dataframes import staging
+from ledger.store.delta.dataframes.staging import TaskStaging
 
 #: Where no server is, and how soon that is found.
 NOBODY, QUICKLY = "http://127.0.0.1:9", {"client_options": {"allow_http": "true"}, "retry_config": {"max_retries": 0}}
@@ -67,7 +67,7 @@ def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are
 
 
 def test_executors_that_may_not_write_there_have_sparks_writer_do_it(s3_spark, s3, place, monkeypatch):
-    monkeypatch.setattr(task_staging, "unable_applications", set())
+    monkeypatch.setattr(staging, "unable_applications", set())
     opened = ObjectStore.opened_with
 
     def opened_elsewhere(self):
@@ -77,7 +77,7 @@ def test_executors_that_may_not_write_there_have_sparks_writer_do_it(s3_spark, s
     monkeypatch.setattr(ObjectStore, "opened_with", opened_elsewhere)
     queue = Ledger.open(place, s3_spark, storage_options=s3.options).create_queue("jobs")
     assert queue.send(s3_spark.range(9).selectExpr("'' || id AS body")).count == 9
-    assert task_staging.unable_applications == {s3_spark.sparkContext.applicationId}
+    assert staging.unable_applications == {s3_spark.sparkContext.applicationId}
     assert sorted(m.body for m in queue.receive(None)) == [str(n) for n in range(9)]
 
 

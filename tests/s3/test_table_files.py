@@ -5,7 +5,7 @@ from pyarrow import compute as pc
 
 from ledger import Ledger
 from ledger.delta_log import storage
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ledger.errors import OutputUnreadable
 from ledger.rules import output_doubts, redrive, visibility
 from ledger.store.delta.state import fifo_groups, snapshot
-from ledger.store.delta.verbs import actions, moving, output_tables, queues, receiving, sharing, upkeep
+from ledger.store.delta.verbs import actions, moving, output_writes, queues, receiving, sharing, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
 from tests.simulation import broken_machines, broken_rows, engine
 
@@ -156,7 +156,7 @@ def asks_for_any_receipt(stack: contextlib.ExitStack) -> None:
 
 def unseen_is_absent(stack: contextlib.ExitStack) -> None:
     """A table that whoever took over could not see counted as one that was never written to."""
-    right = output_tables.OutputTables.written_or_fenced_by_others
+    right = output_writes.OutputTables.written_or_fenced_by_others
 
     def broken(self: Any, table: str, write_id: str) -> bool:
         try:
@@ -164,7 +164,7 @@ def unseen_is_absent(stack: contextlib.ExitStack) -> None:
         except OutputUnreadable:
             return False
 
-    _patch(stack, output_tables.OutputTables, "written_or_fenced_by_others", broken)
+    _patch(stack, output_writes.OutputTables, "written_or_fenced_by_others", broken)
 
 
 def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:

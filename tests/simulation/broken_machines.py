@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from ledger.store.delta.commit import turns
+from ledger.store.delta.commit import locks
 from ledger.store.delta.commit.clocks import SteadyClock
 from ledger.store.delta.state.listing import Listing, Listings
 from ledger.store.delta.verbs import sharing, tidying
-from ledger.store.delta.verbs.ages import Ages, JudgedAges
-from ledger.store.delta.verbs.open_segments import OpenSegments
-from ledger.store.delta.verbs.output_tables import OutputTables
-from ledger.store.delta.verbs.tidying import Tidying
+from ledger.store.delta.verbs.output_writes import OutputTables
+from ledger.store.delta.verbs.sending import OpenSegments
+from ledger.store.delta.verbs.tidying import Ages, JudgedAges, Tidying
 from tests.simulation import engine
 from tests.simulation.engine import SimulatedEngine
 from tests.simulation.forking import Forking
@@ -82,7 +81,7 @@ def children_go_on_with_segments(stack: contextlib.ExitStack) -> None:
 
 def children_wait_for_threads(stack: contextlib.ExitStack) -> None:
     """A child waited for a turn to end that a thread of its parent's had."""
-    stack.enter_context(mock.patch.object(turns, "renew_in_child", lambda owner, renew: None))
+    stack.enter_context(mock.patch.object(locks, "renew_in_child", lambda owner, renew: None))
 
 
 def logs_are_taken_for_the_same(stack: contextlib.ExitStack) -> None:

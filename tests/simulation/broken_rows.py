@@ -10,8 +10,8 @@ from unittest import mock
 from ledger.claim import Claim
 from ledger.client import move_tasks, queue_settings
 from ledger.heartbeat import Beat
-from ledger.rules import move_task
-from ledger.rules.state import Retention
+from ledger.rules import redrive
+from ledger.rules.visibility import Retention
 from ledger.store.delta.verbs.queues import Queues
 from tests.simulation.patching import Secrets
 
@@ -29,7 +29,7 @@ def expired_comes_back(stack: contextlib.ExitStack) -> None:
 
 def tasks_of_any_id(stack: contextlib.ExitStack) -> None:
     """A task's id was drawn: two that began at once were both inserted by a MERGE of Spark's."""
-    right = move_task.new_task
+    right = redrive.new_task
 
     def broken(*arguments: Any) -> Any:
         return right(*arguments)._replace(task=Secrets.token_hex(16))

@@ -16,14 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Seen, Snapshot, require_generation, require_next
-from ledger.delta_log.spec import Layout
+from ledger.delta_log.protocol import (
+    Commit,
+    Conflict,
+    Layout,
+    LogReplaced,
+    Seen,
+    Snapshot,
+    require_generation,
+    require_next,
+)
 from ledger.errors import OutputUnreadable, StorageFailed
 from ledger.output_tables.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.engine import SegmentEnd, require_ends, require_expected
-from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES, Where
 from tests.simulation.log import Change, File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ledger.rules.state import Record, Status, status
+from ledger.rules.visibility import Record, Status, status
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, INSTANT_COLUMNS, RECORD_COLUMNS
 from tests.simulation.log import Change, File, Partition, Storage
 

@@ -2,7 +2,7 @@
 
 The memory is all that the ledger object refers to, copied at a moment when other threads of the parent may be in the
 middle of a verb. Shared with the parent stay the storage, the locks of files, and what plays the simulation. What the
-product does in a child it does here: it calls the renewals that are registered in `ledger.runtime.forks`.
+product does in a child it does here: it calls the renewals that are registered in `ledger.runtime.threads`.
 
 A virtual machine whose snapshot is resumed twice is the same, but nobody tells the process. There nothing is renewed
 but what belongs to threads, which are in a real twin, and of which only one goes on here.
@@ -21,8 +21,8 @@ from unittest import mock
 import pyarrow as pa
 
 from ledger.ledger import Ledger
-from ledger.runtime import forks
-from ledger.store.delta.verbs.open_segments import OpenSegments
+from ledger.runtime import threads
+from ledger.store.delta.verbs.sending import OpenSegments
 from tests.simulation.clients import Player
 from tests.simulation.programs import Step
 from tests.simulation.run import Slot
@@ -56,10 +56,10 @@ def forked(
     if is_told:
         # As `opening` renews it: the owner has the process's id.
         copied.store.transactions.owner = child.name
-    for owner, renew in list(forks._renewals.items()):
+    for owner, renew in list(threads._renewals.items()):
         mine = memory.get(id(owner), owner)
         if mine is not owner:
-            forks.renew_in_child(mine, renew)
+            threads.renew_in_child(mine, renew)
             if is_told or not isinstance(mine, OpenSegments):
                 renew(mine)
     return copied, taken

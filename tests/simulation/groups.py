@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ledger.rules.state import GONE, Status
+from ledger.rules.visibility import GONE, Status
 from tests.simulation.facts import Facts, Key, Recorded, recorded_in
 from tests.simulation.log import Change
 from tests.simulation.patching import QUOTA

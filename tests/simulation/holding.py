@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.outputs.reasons import give_back_each
+from ledger.outputs.messages import give_back_each
 from tests.simulation.clients import Player
 from tests.simulation.facts import Key
 from tests.simulation.programs import Step

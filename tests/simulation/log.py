@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from ledger.delta_log.protocol import Conflict
 from ledger.store.delta.backups import VERSIONS
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import TABLES, Where
 from ledger.store.delta.verbs.receipts import FILLS
 
 Partition = tuple[Any, ...]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ledger.rules.move_task import source_of, task_id
+from ledger.rules.redrive import source_of, task_id
 from tests.simulation.calls import Call
 from tests.simulation.facts import Key, Recorded
 from tests.simulation.log import Change, Storage

@@ -21,9 +21,9 @@ from typing import Any
 
 from ledger.rules import limits
 from ledger.runtime import threads
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.model import run_sets
-from ledger.store.delta.verbs.output_tables import OutputTables
+from ledger.store.delta.commit.transactions import Attempts
+from ledger.store.delta.model import message_runs
+from ledger.store.delta.verbs.output_writes import OutputTables
 from tests.simulation import background
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.shared import noting
@@ -166,7 +166,7 @@ def installed() -> Iterator[None]:
             other = _STANDS_FOR.get(id(value))
             if attribute == "pause" and isinstance(value, types.FunctionType):
                 other = pause
-            if attribute == "Attempts" and name == "ledger.store.delta.verbs.output_tables":
+            if attribute == "Attempts" and name == "ledger.store.delta.verbs.output_writes":
                 other = AttemptsWithin
             if other is not None:
                 undo.append((module, attribute, value))
@@ -175,7 +175,7 @@ def installed() -> Iterator[None]:
     OutputTables._make_durable = keep_output  # type: ignore[method-assign]
     bounds = limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO
     limits.MAXIMUM_IN_FLIGHT = limits.MAXIMUM_IN_FLIGHT_FIFO = QUOTA
-    most_runs, run_sets.MOST_RUNS = run_sets.MOST_RUNS, 0
+    most_runs, message_runs.MOST_RUNS = message_runs.MOST_RUNS, 0
     logger = logging.getLogger("ledger")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -185,6 +185,6 @@ def installed() -> Iterator[None]:
     finally:
         logger.setLevel(level)
         limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO = bounds
-        run_sets.MOST_RUNS = most_runs
+        message_runs.MOST_RUNS = most_runs
         for module, attribute, value in undo:
             setattr(module, attribute, value)

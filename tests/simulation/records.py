@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ledger.rules.state import GONE, Record
+from ledger.rules.visibility import GONE, Record
 from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, Key, Message, Recorded
 from tests.simulation.log import Change

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ledger.rules.state import Record
+from ledger.rules.visibility import Record
 from tests.simulation.answers import ALLOWED
 from tests.simulation.facts import Facts, Key, Queue, Recorded
 from tests.simulation.log import Change

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.message_runs import Runs
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Loaded

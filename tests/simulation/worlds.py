@@ -11,12 +11,12 @@ from ledger.clock import passing_of
 from ledger.ledger import Ledger
 from ledger.settings import Settings
 from ledger.store.delta.commit.clocks import SteadyClock
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import OpenLedger
-from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.verbs.tidying import Ages
 from tests.simulation.engine import SimulatedEngine, nobody
 from tests.simulation.log import Storage
 from tests.simulation.scheduler import BEGINNING

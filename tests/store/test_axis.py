@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model import message_runs
+from ledger.store.delta.model.message_runs import ABSENT, Runs
 
 #: Steps between borders: (gap before, length, code); short, so that runs touch and overlap often.
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 2)), max_size=12)
@@ -49,7 +49,7 @@ def test_places_stay_whole_numbers_beside_no_runs():
 
 @given(st.binary(max_size=12))
 def test_the_ones_of_a_bitmap_are_its_places_lowest_bit_first(bitmap):
-    first, last = run_algebra.ones(bitmap)
+    first, last = message_runs.ones(bitmap)
     places = {place for a, b in zip(first.tolist(), last.tolist()) for place in range(a, b + 1)}
     assert places == {8 * byte + bit for byte, value in enumerate(bitmap) for bit in range(8) if value >> bit & 1}
     assert (first <= last).all() and (last[:-1] + 1 < first[1:]).all(), "runs, and none touches the next"
@@ -116,7 +116,7 @@ def test_parted_is_what_is_inside_and_what_is_beside(steps, others):
 @given(STEPS, STEPS, STEPS)
 def test_m2_laid_together_keeps_what_nobody_disputes(one, other, third):
     runs = [runs_of(steps) for steps in (one, other, third)]
-    together, disputed = run_algebra.laid_together(runs)
+    together, disputed = message_runs.laid_together(runs)
     said = {}
     for part in runs:
         for place, code in model(part).items():
@@ -155,21 +155,21 @@ def test_a_million_messages_split_and_painted_over_are_one_run_again():
 
 
 def test_neighbouring_segments_never_touch():
-    end = (1 << run_algebra.SEGMENT_SHIFT) + 2**32 - 1
+    end = (1 << message_runs.SEGMENT_SHIFT) + 2**32 - 1
     runs = Runs(
-        np.array([end, 2 << run_algebra.SEGMENT_SHIFT]),
-        np.array([end, 2 << run_algebra.SEGMENT_SHIFT]),
+        np.array([end, 2 << message_runs.SEGMENT_SHIFT]),
+        np.array([end, 2 << message_runs.SEGMENT_SHIFT]),
         np.array([0, 0]),
     )
     assert len(runs.joined()) == 2
 
 
 def test_runs_count_both_ends_and_know_their_segments():
-    place = 5 << run_algebra.SEGMENT_SHIFT
+    place = 5 << message_runs.SEGMENT_SHIFT
     runs = Runs(np.array([3, place + 7]), np.array([3, place + 9]), np.array([0, 0]))
     assert len(runs) == 2 and runs.lengths.tolist() == [1, 3] and runs.count == 4
     assert runs.segment.tolist() == [0, 5] and runs.first_seq.tolist() == [3, 7]
-    assert run_algebra.positions(runs.segment, runs.first_seq).tolist() == runs.first.tolist()
+    assert message_runs.positions(runs.segment, runs.first_seq).tolist() == runs.first.tolist()
 
 
 @given(STEPS, st.randoms())

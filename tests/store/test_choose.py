@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.store.delta.model.run_algebra import Ordered
+from ledger.store.delta.model.message_runs import Ordered
 from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order, first_in_order
 
 

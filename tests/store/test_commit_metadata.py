@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.store.delta.commit_metadata import ledger_metadata_in
+from ledger.store.delta.engine import ledger_metadata_in
 
 OURS = {
     "operation": "0f",

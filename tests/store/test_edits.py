@@ -6,9 +6,8 @@ import pytest
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.engine import require_expected
-from ledger.store.delta.model.tables import QUEUES, VISIBILITY
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.head_rows import EDITS
+from ledger.store.delta.model.tables import QUEUES, VISIBILITY, Where
+from ledger.store.delta.state.lane_records import EDITS
 
 EVERYTHING = Where()
 

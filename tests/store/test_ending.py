@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.client.settlements import ClaimSettlements, count_outside
+from ledger.client.access import ClaimSettlements, count_outside
 from ledger.errors import LeaseLost
 from ledger.store.protocol import RUNS
 

@@ -5,12 +5,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.rules.state import Record, Retention, expires_at, status
-from ledger.store.delta.model.run_algebra import Runs, positions
+from ledger.rules.visibility import Record, Retention, expires_at, status
+from ledger.store.delta.model.message_runs import Runs, positions
 from ledger.store.delta.model.tables import SEGMENT_FILES, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.statuses import STATES, existing_messages, states
+from ledger.store.delta.state.listing import STATES, Listing, existing_messages, states
 
 NOW = 1_000
 INSTANTS = st.integers(NOW - 3, NOW + 3)

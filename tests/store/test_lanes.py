@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
-from ledger.rules.state import UNTOUCHED, Record
-from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
+from ledger.rules.visibility import UNTOUCHED, Record
+from ledger.store.delta.model.message_runs import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 

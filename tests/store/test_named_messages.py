@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledger.outputs.named_messages import compare_with_claim, named_by_ids, named_by_values, others_of_claim
+from ledger.outputs.messages import compare_with_claim, named_by_ids, named_by_values, others_of_claim
 from ledger.rules import message_id as ids
 from ledger.store.protocol import RUNS
 

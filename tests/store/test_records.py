@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from ledger.delta_log import rewrite
 from ledger.delta_log.rewrite import distinct, matches, numbered
-from ledger.rules.state import UNTOUCHED, Record, status
-from ledger.store.delta.model.run_algebra import ABSENT
+from ledger.rules.visibility import UNTOUCHED, Record, status
+from ledger.store.delta.model.message_runs import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
-from ledger.store.delta.state import records as of_records
-from ledger.store.delta.state.records import NONE, Records
-from ledger.store.delta.state.statuses import STATES, recorded_states
+from ledger.store.delta.state import lane_records as of_records
+from ledger.store.delta.state.lane_records import NONE, Records
+from ledger.store.delta.state.listing import STATES, recorded_states
 
 NOW = 5_000
 INSTANTS = st.none() | st.integers(NOW - 2, NOW + 2)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.store.delta.model import run_sets
-from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, Runs
-from ledger.store.delta.model.run_sets import BLOCK_SHIFT, difference, rows_of, stored
+from ledger.store.delta.model import message_runs
+from ledger.store.delta.model.message_runs import BLOCK_SHIFT, SEGMENT_SHIFT, Runs, difference, rows_of, stored
 
 BLOCK = 1 << BLOCK_SHIFT
 #: Around the ends of words, blocks and segments.
@@ -51,7 +50,7 @@ def states(draw):
 
 @pytest.fixture(autouse=True, params=[0, 1, 4])
 def most_runs(request, monkeypatch):
-    monkeypatch.setattr(run_sets, "MOST_RUNS", request.param)
+    monkeypatch.setattr(message_runs, "MOST_RUNS", request.param)
 
 
 def listed(rows):
@@ -138,7 +137,7 @@ def test_a_part_laid_on_a_state_makes_the_rows_of_the_whole(state, part):
 
 def _as_read(rows):
     places = Runs(*(np.array([row[part] for row in rows], dtype=np.int64) for part in range(3)))
-    return places, pa.chunked_array([pa.array([row[3] for row in rows], run_sets.WORDS)])
+    return places, pa.chunked_array([pa.array([row[3] for row in rows], message_runs.WORDS)])
 
 
 def scattered(step, count, length=1):
@@ -147,20 +146,20 @@ def scattered(step, count, length=1):
 
 
 def test_every_other_one_of_a_million_is_a_row_a_block(monkeypatch):
-    monkeypatch.setattr(run_sets, "MOST_RUNS", 4)
+    monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
     rows = rows_of(scattered(2, 500_000))
     assert len(rows) == 31 and (rows.size[:-1] == 512).all()
 
 
 def test_few_runs_and_what_is_scattered_far_apart_stay_rows_of_their_own(monkeypatch):
-    monkeypatch.setattr(run_sets, "MOST_RUNS", 4)
+    monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
     assert len(rows_of(scattered(2, 4))) == 4 and len(rows_of(scattered(2, 5))) == 1
-    thin = run_sets.WORDS_A_RUN * 64
+    thin = message_runs.WORDS_A_RUN * 64
     assert len(rows_of(scattered(thin, 30))) == 1 and len(rows_of(scattered(thin + 64, 30))) == 30
 
 
 def test_what_lies_in_two_blocks_is_a_row_and_the_rest_a_set_in_each(monkeypatch):
-    monkeypatch.setattr(run_sets, "MOST_RUNS", 4)
+    monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
     runs = scattered(2, BLOCK, length=1)
     across = Runs(np.array([BLOCK - 1]), np.array([BLOCK]), np.array([0]))
     rows = rows_of(runs.paint(across))

@@ -7,8 +7,7 @@ import pytest
 
 from ledger.rules import attributes, visibility
 from ledger.rules.limits import Limits
-from ledger.rules.state import UNTOUCHED
-from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Verb
 from ledger.store.protocol import RUNS, Action, QueueRecord, apply_action, count_messages
 
 NOW = 1_000_000

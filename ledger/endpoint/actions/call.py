@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ledger.endpoint import addresses, callers
-from ledger.endpoint.callers import Caller
+from ledger.endpoint import addresses, keys
+from ledger.endpoint.keys import Caller
 from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.ledger import Ledger
 from ledger.queue import Queue
@@ -80,7 +80,7 @@ class Call:
         queue = self.ledger.queue(name)
         self._found.append(queue)
         policy = queue.access.made.attributes.get("Policy")
-        callers.require(self.caller, action or self.action, queue.arn, policy, self.account)
+        keys.require(self.caller, action or self.action, queue.arn, policy, self.account)
         return queue
 
     def of_arn(self, parameter: str, action: str | None = None) -> Queue:
@@ -98,7 +98,7 @@ class Call:
 
     def require_owner(self) -> None:
         """Raise a Refusal (AccessDenied) for another account, in an action that names no existing queue."""
-        callers.require(self.caller, self.action, "", None, self.account)
+        keys.require(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:
         return addresses.url_of(self.base, self.account.account_id, name)

@@ -1,16 +1,25 @@
-"""Actions on queues: create, find, list, delete. For Q4 see the rules of docs/reference/rules.md."""
+"""Actions on queues, their settings, permissions and move tasks (Q4 and D2 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ledger.endpoint.actions.call import Call
-from ledger.endpoint.refusals import Refusal
-from ledger.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
+from ledger.endpoint.wire import Refusal
+from ledger.errors import (
+    InvalidAttributeName,
+    InvalidParameterValue,
+    MissingParameter,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
 from ledger.queue import Queue
-from ledger.rules.limits import MAXIMUM_RESULTS, whole_number
+from ledger.rules.attributes import ATTRIBUTES, FIFO_ATTRIBUTES, OURS
+from ledger.rules.limits import MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED, whole_number
+from ledger.rules.redrive import MoveTask, source_of
 
 Result = Mapping[str, object]
 
@@ -52,7 +61,7 @@ def url(call: Call) -> Result:
     return {"QueueUrl": call.url(call.named(name).name)}
 
 
-def listed(call: Call) -> Result:
+def list_queues(call: Call) -> Result:
     call.require_owner()
     most, after = _page(call)
     queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
@@ -95,3 +104,121 @@ def _names(call: Call, member: str, names: Sequence[str], most: int) -> Result:
     if len(names) > most and call.get("MaxResults") is not None:
         result["NextToken"] = _token(names[most - 1])
     return result
+
+
+_COUNTED = {
+    "ApproximateNumberOfMessages": "visible",
+    "ApproximateNumberOfMessagesDelayed": "delayed",
+    "ApproximateNumberOfMessagesNotVisible": "in_flight",
+}
+_KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"}
+
+
+def get_attributes(call: Call) -> Result:
+    """Return the named attributes. `All` means SQS's: a request must name the ledger's own."""
+    queue, names = call.queue(), call.get("AttributeNames") or []
+    for name in names:
+        if name not in _KNOWN:
+            raise InvalidAttributeName(f"Unknown Attribute {name}.")
+    wanted_names = set(names)
+    all_attributes = queue.attributes()
+    if wanted_names.intersection(("All", *_COUNTED)):
+        all_attributes.update(_counts(queue))
+    every = "All" in wanted_names
+    answer = {
+        name: text for name, text in all_attributes.items() if name in wanted_names or (every and name not in OURS)
+    }
+    return {"Attributes": answer} if answer else {}
+
+
+def _counts(queue: Queue) -> dict[str, str]:
+    counts = queue.counts()
+    return {name: str(getattr(counts, field)) for name, field in _COUNTED.items()}
+
+
+def set_attributes(call: Call) -> Result:
+    call.queue().set_attributes(call.parameters["Attributes"])
+    return {}
+
+
+def list_tags(call: Call) -> Result:
+    tags_by_name = call.queue().tags()
+    return {"Tags": tags_by_name} if tags_by_name else {}
+
+
+def tag(call: Call) -> Result:
+    """Add tags. An empty map of tags counts as a missing parameter, as in the Query protocol."""
+    if not call.parameters["Tags"]:
+        raise MissingParameter("Tags")
+    call.queue().tag(call.parameters["Tags"])
+    return {}
+
+
+def untag(call: Call) -> Result:
+    if not call.parameters["TagKeys"]:
+        sentence = "Tag keys must be between 1 and 128 characters in length."
+        raise InvalidParameterValue("TagKeys", [], sentence, message=sentence)
+    call.queue().untag(call.parameters["TagKeys"])
+    return {}
+
+
+def add_permission(call: Call) -> Result:
+    parameters, queue = call.parameters, call.queue()
+    accounts = parameters["AWSAccountIds"]
+    try:
+        queue.add_permission(parameters["Label"], accounts, parameters["Actions"])
+    except (InvalidParameterValue, MissingParameter) as error:
+        if error.field != "AWSAccountIds":
+            raise
+        # SQS's error for invalid accounts. Source: moto's test_add_permission_errors, and a test of a connector against
+        # SQS ("Value [%s] for parameter PrincipalId is invalid. Reason: Unable to verify.").
+        account_list = f"[{', '.join(accounts)}]"
+        raise InvalidParameterValue("PrincipalId", account_list, "Unable to verify") from None
+    return {}
+
+
+def remove_permission(call: Call) -> Result:
+    call.queue().remove_permission(call.parameters["Label"])
+    return {}
+
+
+def start_move_task(call: Call) -> Result:
+    """Start a task, if the caller may also send to a destination that the request names."""
+    source = call.of_arn("SourceArn")
+    destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
+    handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
+    return {"TaskHandle": handle}
+
+
+def list_move_tasks(call: Call) -> Result:
+    max_results = call.get("MaxResults")
+    most = 1 if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_TASKS_LISTED)
+    source = call.of_arn("SourceArn")
+    results = [_as_sqs(call, source, task) for task in source.list_message_move_tasks(most)]
+    return {"Results": results} if results else {}
+
+
+def cancel_move_task(call: Call) -> Result:
+    """Cancel a task.
+
+    Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
+    """
+    handle = call.parameters["TaskHandle"]
+    queue = call.queue_of(source_of(handle), "SourceArn")
+    return {"ApproximateNumberOfMessagesMoved": queue.cancel_message_move_task(handle)}
+
+
+def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
+    """Return a task as SQS's answers have it. Recorded: only a running task has its handle."""
+    fields = {
+        "TaskHandle": task.task if task.is_running else None,
+        "Status": str(getattr(task.status, "value", task.status)),
+        "SourceArn": source.arn,
+        "DestinationArn": task.destination and call.account.arn(task.destination),
+        "MaxNumberOfMessagesPerSecond": task.rate,
+        "ApproximateNumberOfMessagesMoved": task.moved,
+        "ApproximateNumberOfMessagesToMove": task.to_move,
+        "FailureReason": task.failure,
+        "StartedTimestamp": task.started_at,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

@@ -4,7 +4,7 @@
 sends. A message's id is `(segment, seq)`. Its `seq` is its *ordinal*: its place in the segment. Each segment is sent to
 a *lane* of its queue: a partition of the table `visibility`, the unit in which commits conflict. A *run* is `(segment,
 first_seq, last_seq)`: neighbouring messages of a segment, both ends included. A message's *record* is a `Record` of
-`rules.state`. A row of `visibility` has a run, or a *set* (only some messages of a run), and their one record. A
+`rules.visibility`. A row of `visibility` has a run, or a *set* (only some messages of a run), and their one record. A
 message without a row was never received. No row has a state such as "in flight": the store computes it from the record,
 the message's times, the queue's retention, and the time.
 

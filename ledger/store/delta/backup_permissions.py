@@ -32,7 +32,7 @@ from ledger.rules.permissions import (
     acl_without_group,
     mode_of_acl,
 )
-from ledger.store.delta.commit.file_locks import LOCKS
+from ledger.store.delta.commit.locks import LOCKS
 from ledger.store.delta.model.tables import TABLES
 
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -39,7 +39,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, claimed_folder, not_empty, read_manifest
-from ledger.delta_log.actions import commit_info
+from ledger.delta_log.data_files import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, checkpointed
@@ -51,7 +51,7 @@ from ledger.rules.location import recorded
 from ledger.rules.upkeep import VERSIONS
 from ledger.runtime.threads import map_at_once
 from ledger.store.delta.backup_permissions import keep_permissions, privacy_of
-from ledger.store.delta.commit.file_locks import LOCKS
+from ledger.store.delta.commit.locks import LOCKS
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts

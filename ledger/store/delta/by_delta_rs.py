@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from ledger.delta_log.by_delta_rs import DeltaRsTables
 from ledger.delta_log.failures import advise_nothing
 from ledger.errors import StorageFailed
-from ledger.store.delta.commit_metadata import ledger_metadata_in, verb_of
-from ledger.store.delta.engine import LedgerTables, Publishing
+from ledger.store.delta.engine import LedgerTables, Publishing, ledger_metadata_in, verb_of
 from ledger.store.delta.model.tables import TABLES
 
 

@@ -29,7 +29,7 @@ from ledger.delta_log.object_store import STORES, ObjectStore
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError
 from ledger.place import here, remove_empty, require_open_above
-from ledger.store.delta.commit.file_locks import LOCKS, all_locked
+from ledger.store.delta.commit.locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
 

@@ -1,4 +1,4 @@
-"""The seam between the store and the two engines that commit to its tables.
+"""The seam between the store and the two engines that commit to its tables, and the metadata of its commits.
 
 **Ends of segments.** Two processes may take themselves for the one writer of an open segment: a fork and its parent, or
 a machine that was resumed twice from a snapshot. They give out the same ordinals. Therefore an append names the last
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.delta_log import rewrite as log_edits
-from ledger.delta_log.paths import Paths
+from ledger.delta_log.history import parse_metadata
 from ledger.delta_log.protocol import (
     Commit,
     Conflict,
     DeltaTables,
+    Layout,
     NotDirect,
     Seen,
     Snapshot,
@@ -26,10 +27,44 @@ from ledger.delta_log.protocol import (
     require_generation,
 )
 from ledger.delta_log.replay import Files
-from ledger.delta_log.spec import Layout
+from ledger.delta_log.statements import Paths
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import TABLES, Where
+
+#: Each commit has `operation`. One with events also has `queue`, `at` and `owner`.
+_FIELD_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("operation", "verb", "queue"), str),
+    **{"at": int, "events": list, "read": dict, "losses": int},
+}
+
+
+def ledger_metadata_in(text: str | None) -> dict[str, Any]:
+    """Return the metadata of a ledger's commit, or an empty dict for another writer's commit."""
+    metadata = parse_metadata(text)
+    return metadata if _is_ours(metadata) else {}
+
+
+def verb_of(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("verb", ""))
+
+
+def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a commit is upkeep's. One without a verb, such as an engine's VACUUM, counts."""
+    return str(metadata.get("verb", "upkeep")) == "upkeep"
+
+
+def losses_in(metadata: Mapping[str, Any]) -> int:
+    return int(metadata.get("losses", 0))
+
+
+def _is_ours(metadata: Mapping[str, Any]) -> bool:
+    has_events = bool(metadata.get("events"))
+    return (
+        "operation" in metadata
+        and all(isinstance(metadata[name], kind) for name, kind in _FIELD_TYPES.items() if name in metadata)
+        and all(isinstance(version, int) for version in metadata.get("read", {}).values())
+        and (not has_events or {"queue", "at", "owner"} <= metadata.keys())
+    )
 
 
 class SegmentTaken(Conflict):
@@ -127,7 +162,7 @@ class Tables(Protocol):
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         """Join small files of some partitions of `messages`, and return whether any were joined.
 
-        Only rows that share an ordinal change (see `delta_log.spec.Ordinals`). With `growing`, the partitions still get
+        Only rows that share an ordinal change (`delta_log.protocol.Ordinals`). With `growing`, the partitions still get
         files, so smaller files stay for a later call.
         """
 
@@ -218,7 +253,7 @@ class Engine(Tables, MessageFiles, Protocol):
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why rows of a table are committed only by statements, as a reason of `delta_log.paths` and a text.
+        """Return why rows of a table are committed only by statements, as a reason (`delta_log.statements`) and a text.
 
         Return None if they are committed directly. The newest version of the table decides.
         """

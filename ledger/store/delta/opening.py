@@ -17,38 +17,48 @@ from ledger.backup_folder import require_no_backup
 from ledger.clock import Clock, Passing, passing_of, system_clock
 from ledger.delta_log.damage import mend
 from ledger.delta_log.protocol import reason
-from ledger.delta_log.spark_sessions import has_jvm, require_engines, require_executors_here, require_jvm
+from ledger.delta_log.spark_sessions import (
+    FIX,
+    create_table,
+    has_jvm,
+    is_in_memory_only,
+    require_engines,
+    require_executors_here,
+    require_jvm,
+    warn_if_forgotten,
+)
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.place import here
-from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
-from ledger.rules.storage import (
+from ledger.rules.location import (
     DEFAULT_OPTIONS,
     DELTA_RS_COMMITS,
     OBJECT_STORES,
     S3,
     SAFE_FOR_SPARK,
+    SCHEMA_PREFIX,
+    Location,
     as_text,
     for_delta_rs,
     for_spark,
+    is_name,
     of_hadoop,
+    of_spark,
+    recorded,
     unknown,
     with_defaults,
 )
-from ledger.runtime.forks import renew_in_child
-from ledger.runtime.threads import map_at_once
+from ledger.runtime.threads import map_at_once, renew_in_child
 from ledger.settings import ENGINES, STATEMENT, Settings
 from ledger.store.delta.commit.clocks import SteadyClock, StorageClock, probe, probe_of
-from ledger.store.delta.commit.file_locks import LOCKS, NoLock, TableLock
-from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.locks import LOCKS, NoLock, TableLock, releasing
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.storage_safety import PutTrust, require_committer, require_conditional_puts, require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.formats import require_readable
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import TABLES, require_readable
 from ledger.store.delta.permissions import LOOK_ONLY, advise_denied, require_reachable, require_writable
-from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.verbs.tidying import Ages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -264,7 +274,7 @@ def _options(user_options: Mapping[str, str]) -> dict[str, str]:
 def _files(place: Location, user_options: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
     """Return the files below the root on an object store, or None elsewhere.
 
-    Raises StorageFailed within seconds if the store cannot be reached (`rules.storage.FIRST_REQUEST`).
+    Raises StorageFailed within seconds if the store cannot be reached (`rules.location.FIRST_REQUEST`).
     """
     if place.scheme not in OBJECT_STORES:
         return None
@@ -299,7 +309,6 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
             raise SparkIsNeeded(
                 f"The schema {root[len(SCHEMA_PREFIX) :]!r} is Spark's: open the ledger with spark=spark"
             )
-        from ledger.store.delta.schemas import schema_locations
 
         if not is_name(root[len(SCHEMA_PREFIX) :]):
             raise InvalidParameterValue(
@@ -378,3 +387,32 @@ def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[st
     from ledger.store.delta.dataframes.frames import Frames
 
     return Frames(spark, store, locations)
+
+
+def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
+    """Return the locations of a ledger's tables in a catalog schema. With `create`, make the schema and missing tables.
+
+    Without it, raises LedgerDoesNotExist if the schema or a table does not exist.
+    """
+    if not create:
+        _require_schema(spark, schema)
+    else:
+        if not spark.catalog.databaseExists(schema):
+            warn_if_forgotten(spark, schema, "the names of a new ledger")
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    locations, scheme = {}, spark.catalog.getDatabase(schema).locationUri.partition(":")[0]
+    for table in TABLES:
+        if create:
+            create_table(spark, f"{schema}.{table}", TABLES[table], scheme)
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").collect()
+        locations[table] = of_spark(detail.location).text
+    return locations
+
+
+def _require_schema(spark: SparkSession, schema: str) -> None:
+    if not spark.catalog.databaseExists(schema):
+        forgotten = f", and is in this session's memory alone: {FIX}" if is_in_memory_only(spark, schema) else ""
+        raise LedgerDoesNotExist(f"schema:{schema}", f"the catalog has no such schema{forgotten}")
+    missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
+    if missing:
+        raise LedgerDoesNotExist(f"schema:{schema}", f"the schema has no {', '.join(missing)}")

@@ -29,7 +29,7 @@ from ledger.rules.permissions import (
     shared_mode,
 )
 from ledger.store.delta.backup_permissions import acl_of
-from ledger.store.delta.commit.file_locks import LOCKS
+from ledger.store.delta.commit.locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
 

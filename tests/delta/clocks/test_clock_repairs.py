@@ -7,10 +7,10 @@ import pytest
 
 from ledger.client import move_tasks
 from ledger.errors import ClocksDisagree
-from ledger.rules import instants, move_task
-from ledger.rules.move_task import MoveTask
-from ledger.rules.state import Record
-from ledger.store.delta.model.where import Where
+from ledger.rules import instants, redrive
+from ledger.rules.redrive import MoveTask
+from ledger.rules.visibility import Record
+from ledger.store.delta.model.tables import Where
 from tests.delta.clocks.machine import DAY, HOUR, state
 
 
@@ -382,5 +382,5 @@ def test_what_an_earlier_release_noted_by_a_clock_ahead_is_not_believed(queue, l
 
 def test_a_task_with_a_rate_goes_on_at_once_behind_a_repair():
     task = MoveTask("t", "dead", None, 1, 10 * DAY * 1_000, 10 * DAY * 1_000 + 900_000, 5_000, moved=900)
-    right = move_task.put_back(task, DAY * 1_000)
-    assert right.updated_at == DAY * 1_000 and move_task.allowance(right, DAY * 1_000) == 1
+    right = redrive.put_back(task, DAY * 1_000)
+    assert right.updated_at == DAY * 1_000 and redrive.allowance(right, DAY * 1_000) == 1

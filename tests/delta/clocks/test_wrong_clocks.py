@@ -8,8 +8,8 @@ from ledger import Ledger
 from ledger.errors import ClocksDisagree
 from ledger.rules import instants
 from ledger.settings import Settings
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.verbs.ages import MARK
+from ledger.store.delta.model.tables import Where
+from ledger.store.delta.verbs.tidying import MARK
 from tests.clock import FrozenClock
 from tests.delta.clocks.machine import DAY, HOUR, ROUND, rounds_on_other_boots, state
 

@@ -5,10 +5,9 @@ import pytest
 
 from ledger.delta_log.protocol import Conflict
 from ledger.rules.message import Entry
-from ledger.store.delta.model.tables import HEAD, VISIBILITY
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import HEAD, VISIBILITY, Where
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.state.sent_messages import message_rows
 from ledger.store.protocol import QueueRecord
 from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
 

@@ -14,12 +14,11 @@ from ledger.delta_log.storage import LOG, LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
-from ledger.rules.state import Record
-from ledger.store.delta.model.run_algebra import Runs, positions
-from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
-from ledger.store.delta.model.where import Where
+from ledger.rules.visibility import Record
+from ledger.store.delta.model.message_runs import Runs, positions
+from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY, Where
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.state.sent_messages import message_rows
 from ledger.store.protocol import QueueRecord
 
 QUEUE = QueueRecord("q-00000000", "q", {"Lanes": "4"}, {}, 0, 0)

@@ -9,13 +9,12 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
+from ledger.delta_log.data_files import FileStatistics
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables
-from ledger.delta_log.file_facts import FileStatistics
 from ledger.delta_log.replay import DeltaRsReplay, LogFollower, files_of
 from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES, Where
 from tests.delta.commit.test_engines import CHANGED, QUEUE, Decision, recorded
 
 

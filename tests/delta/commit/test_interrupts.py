@@ -14,8 +14,7 @@ import pytest
 
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.runtime.threads import Workers, map_at_once
-from ledger.store.delta.commit.file_locks import TableLock
-from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.locks import TableLock, releasing
 from tests.delta.commit.interrupting import THREADS, Interrupter, locked_files
 
 SOON = 20.0

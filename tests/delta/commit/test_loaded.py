@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger.delta_log.delta_rs_commits import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
 from ledger.delta_log.storage import table_files
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 from tests.delta.commit.test_engines import QUEUE, Decision, rows
 
 

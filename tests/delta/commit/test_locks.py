@@ -9,13 +9,13 @@ import time
 import pytest
 
 from ledger.settings import Settings
-from ledger.store.delta.commit import file_locks, transactions
-from ledger.store.delta.commit.file_locks import StillLocked, TableLock
+from ledger.store.delta.commit import locks, transactions
+from ledger.store.delta.commit.locks import StillLocked, TableLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit.locks import TableLock
 lock = TableLock(Path(sys.argv[1]), "visibility")
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)
@@ -24,7 +24,7 @@ with getattr(lock, sys.argv[2])():
 FORKING = """
 import os, sys
 from pathlib import Path
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit.locks import TableLock
 lock = TableLock(Path(sys.argv[1]), "visibility")
 with lock.exclusive():
     me = "child" if os.fork() == 0 else "parent"
@@ -194,7 +194,7 @@ def test_one_that_wants_to_be_alone_is_not_starved_by_sharers(lock):
 
 def test_who_must_be_alone_lets_others_by_while_one_never_goes(lock, monkeypatch):
     """One stopped sharer and one process that commits through Spark held up everybody, of all queues, for ever."""
-    monkeypatch.setattr(file_locks, "PATIENCE", 0.3)
+    monkeypatch.setattr(locks, "PATIENCE", 0.3)
     with lock.shared():
         alone = entered(lock.exclusive)
         # It has the gate, and then not any more.
@@ -207,15 +207,15 @@ def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypa
     """One of several processes that was stopped while it was given the table alone held up all others, for ever."""
     elsewhere = TableLock(tmp_path / "_locks", "visibility")
     with lock.prefer_exclusive(SOON):
-        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
+        monkeypatch.setattr(locks, "PATIENCE_AT_GATE", 0.05)
         assert entered(lock.shared).wait(SOON), "it shows nothing for longer than that"
-        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
+        monkeypatch.setattr(locks, "PATIENCE_AT_GATE", 5 * SOON)
         (told,) = (tmp_path / "_locks").glob("*.at_gate_in_vain")
         found_out = told.stat().st_mtime
         assert entered(elsewhere.shared).wait(SOON) and entered(lambda: elsewhere.prefer_exclusive(SOON)).wait(SOON)
         alone = entered(elsewhere.exclusive)
         assert not alone.wait(0.1), "it has the table, as the others have"
-        monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
+        monkeypatch.setattr(locks, "IN_VAIN", 0.0)
         assert told.stat().st_mtime == found_out, "by who did not wait nobody is told"
         late = entered(lock.shared)
         assert not late.wait(0.1), "a while later it is waited for again"
@@ -224,8 +224,8 @@ def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypa
 
 def test_who_goes_on_at_the_gate_is_waited_for(lock, monkeypatch):
     """A FIFO DataFrame that lost to others takes longer than their patience, and would never land."""
-    monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.3)
-    monkeypatch.setattr(file_locks, "SHOWING", 0.01)
+    monkeypatch.setattr(locks, "PATIENCE_AT_GATE", 0.3)
+    monkeypatch.setattr(locks, "SHOWING", 0.01)
     with lock.prefer_exclusive(SOON):
         inside = entered(lock.shared)
         assert not inside.wait(1)
@@ -234,11 +234,11 @@ def test_who_goes_on_at_the_gate_is_waited_for(lock, monkeypatch):
 
 def test_who_has_to_be_alone_is_so_however_long_that_takes(lock, monkeypatch):
     with lock.exclusive():
-        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
+        monkeypatch.setattr(locks, "PATIENCE_AT_GATE", 0.05)
         inside = [entered(kind) for kind in (lock.shared, lambda: lock.prefer_exclusive(SOON), lock.exclusive)]
         assert not any(one.wait(0.2) for one in inside)
     assert all(one.wait(SOON) for one in inside)
-    monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
+    monkeypatch.setattr(locks, "PATIENCE_AT_GATE", 5 * SOON)
     with lock.prefer_exclusive(SOON):
         assert not entered(lock.shared).wait(0.1), "to wait for that one was not in vain"
 
@@ -253,6 +253,6 @@ def test_that_one_never_goes_is_found_out_once_for_all_processes(lock, tmp_path,
             with TableLock(tmp_path / "_locks", "visibility").prefer_exclusive(SOON):
                 pass
         assert time.monotonic() - began < SOON / 2
-    monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
+    monkeypatch.setattr(locks, "IN_VAIN", 0.0)
     with lock.prefer_exclusive(SOON):
         assert not entered(lock.shared).wait(0.1), "a while later it is alone again"

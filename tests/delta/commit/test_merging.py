@@ -14,8 +14,7 @@ from ledger.delta_log import by_delta_rs, log
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.delta_log.storage import HeldLog, LocalFiles
 from ledger.errors import StorageFailed
-from ledger.store.delta.model.tables import VISIBILITY
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import VISIBILITY, Where
 from tests.delta.commit.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
 from tests.delta.commit.test_failures import full_disk
 

@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.delta_log import data_files, log, spark_replay
-from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.spark_replay import HadoopFiles
 from ledger.delta_log.spark_sessions import create_table
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.commit.test_engines import CHANGED, HELD, Decision, recorded

@@ -10,9 +10,9 @@ from deltalake import DeltaTable, Field, TableFeatures
 from ledger import Ledger, RetryLater, Settings, Settled
 from ledger.client.explanation import OF_CLAIM, OF_QUEUE
 from ledger.delta_log import log as commits
-from ledger.delta_log.paths import DIRECT, STATEMENT
+from ledger.delta_log.statements import DIRECT, STATEMENT
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 
 def taken(ledger, table="visibility"):

@@ -13,12 +13,11 @@ from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
-from ledger.store.delta.commit import retrying
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit import transactions as transacting
+from ledger.store.delta.commit.locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.model.tables import TABLES, Where
+from ledger.store.delta.state.sent_messages import message_rows
 from ledger.store.delta.verbs.store import DeltaStore
 from tests.delta.commit.test_locks import SOON, entered
 
@@ -64,8 +63,8 @@ def interrupt(ledger, step, act):
 def test_a_verb_that_always_loses_says_how_often_and_for_how_long_it_tried(queue, open_ledger, monkeypatch):
     """The pauses between the tries are counted, and so is what the last one took."""
     other, passed = open_ledger(maximum_attempts=3), []
-    monkeypatch.setattr(retrying, "pause", lambda *bounds: passed.append(20.0))
-    monkeypatch.setattr(retrying, "time", SimpleNamespace(monotonic=lambda: 1_000 + sum(passed)))
+    monkeypatch.setattr(transacting, "pause", lambda *bounds: passed.append(20.0))
+    monkeypatch.setattr(transacting, "time", SimpleNamespace(monotonic=lambda: 1_000 + sum(passed)))
 
     def lose():
         passed.append(7.0)

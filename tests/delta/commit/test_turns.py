@@ -8,9 +8,8 @@ import threading
 
 import pytest
 
-from ledger.store.delta.commit import turns as module
-from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.turns import PendingCall, Turns
+from ledger.store.delta.commit import locks as module
+from ledger.store.delta.commit.locks import PendingCall, Turns, releasing
 
 #: Long enough for a thread to get a turn that is free, on a busy machine.
 SOON = 20.0

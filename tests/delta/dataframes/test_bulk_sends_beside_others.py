@@ -16,9 +16,8 @@ from ledger.errors import InvalidParameterValue, QueueDoesNotExist
 from ledger.rules import staging
 from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
-from ledger.store.delta.dataframes.staging import Staging
-from ledger.store.delta.dataframes.task_staging import TaskStaging
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.dataframes.staging import Staging, TaskStaging
+from ledger.store.delta.model.tables import Where
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
 

@@ -12,7 +12,7 @@ from ledger import Ledger
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, SparkIsNeeded
 from ledger.rules import message
 from ledger.rules.text import forbidden
-from ledger.store.delta.dataframes import granted_reads
+from ledger.store.delta.dataframes import frames
 from tests.frames import assert_rows
 
 CLAIM_COLUMNS = [
@@ -319,13 +319,13 @@ def test_of_the_files_of_a_segment_those_alone_are_read_that_have_messages_of_th
 
 
 def test_a_claim_of_more_segments_than_one_read_names_is_read_in_parts(queue, spark, clock, monkeypatch):
-    monkeypatch.setattr(granted_reads, "SEGMENTS_BY_NAME", 2)
+    monkeypatch.setattr(frames, "SEGMENTS_BY_NAME", 2)
     for n in range(5):
         queue.send([f"{n}"])
         clock.advance(3_601)
     queue.send(spark.range(64).selectExpr("'bulk ' || id AS body").coalesce(1))
     assert scanned(queue.receive(15).dataframe) == (15, 6, 37)
-    monkeypatch.setattr(granted_reads, "MOST_READS", 1)
+    monkeypatch.setattr(frames, "MOST_READS", 1)
     clock.advance(601)
     assert scanned(queue.receive(15).dataframe)[0] == 15
 

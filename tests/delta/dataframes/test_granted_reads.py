@@ -6,8 +6,8 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
-from ledger.store.delta.dataframes import granted_reads
-from ledger.store.delta.dataframes.granted_reads import MOST_RANGES, reads_of
+from ledger.store.delta.dataframes import frames
+from ledger.store.delta.dataframes.frames import MOST_RANGES, reads_of
 from ledger.store.protocol import RUNS
 
 #: Ordinals of a segment.
@@ -36,8 +36,8 @@ def found(reads, homes):
 @pytest.mark.parametrize("seed", range(20))
 def test_every_message_is_in_just_one_read_however_many_segments_there_are(seed, monkeypatch):
     numbers = random.Random(seed)
-    monkeypatch.setattr(granted_reads, "SEGMENTS_BY_NAME", numbers.choice([3, 30, 100]))
-    monkeypatch.setattr(granted_reads, "MOST_RANGES", numbers.choice([1, 5, 20]))
+    monkeypatch.setattr(frames, "SEGMENTS_BY_NAME", numbers.choice([3, 30, 100]))
+    monkeypatch.setattr(frames, "MOST_RANGES", numbers.choice([1, 5, 20]))
     homes = {f"q{n}": [f"s{n}-{m}" for m in range(numbers.randint(1, 12))] for n in range(numbers.randint(1, 6))}
     runs = runs_of(numbers, [name for segments in homes.values() for name in segments], numbers.randint(1, 10))
     wanted = {(r["segment"], seq) for r in runs.to_pylist() for seq in range(r["first_seq"], r["last_seq"] + 1)}

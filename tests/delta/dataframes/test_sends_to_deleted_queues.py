@@ -6,7 +6,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import QueueDoesNotExist
-from ledger.store.delta.dataframes.task_staging import TaskStaging
+from ledger.store.delta.dataframes.staging import TaskStaging
 
 ROWS = 9
 

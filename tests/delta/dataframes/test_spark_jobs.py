@@ -6,7 +6,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.delta_log.spark_sessions import find_other_hosts, parallelism
-from ledger.store.delta.spark_jobs import named_jobs
+from ledger.store.delta.by_spark import named_jobs
 
 
 def tags_of(known):

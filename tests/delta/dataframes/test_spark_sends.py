@@ -5,15 +5,14 @@ import threading
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log import paths
+from ledger.delta_log import statements
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.protocol import NotDirect
 from ledger.output_tables.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.by_spark import SparkEngine
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.locks import NoLock, Turns
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.commit.turns import Turns
 from ledger.store.delta.dataframes.frames import Frames
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import OpenLedger
@@ -73,7 +72,7 @@ def ledger(root, spark, clock):
 
 
 def only_by_statement(*arguments):
-    raise NotDirect(paths.SETTING)
+    raise NotDirect(statements.SETTING)
 
 
 @pytest.mark.parametrize("by", ["a commit that is written out", "Spark's writer"])

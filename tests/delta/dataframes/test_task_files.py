@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ledger import Ledger
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
 from ledger.rules import message as message_rules
-from ledger.store.delta.dataframes import task_files, task_staging
-from ledger.store.delta.dataframes.task_staging import TaskStaging
+from ledger.store.delta.dataframes import staging, task_files
+from ledger.store.delta.dataframes.staging import TaskStaging
 from ledger.store.delta.verbs.staged_sends import staged_folders
 
 MOST = 1_024
@@ -286,7 +286,7 @@ def test_executors_without_pyarrow_have_spark_write_the_files_and_it_is_remember
     frames_ledger, spark, tmp_path, monkeypatch, caplog
 ):
     (tmp_path / "pyarrow.py").write_text("raise ImportError('there is no pyarrow here')")
-    monkeypatch.setattr(task_staging, "unable_applications", set())
+    monkeypatch.setattr(staging, "unable_applications", set())
     # A worker of Python's gets this environment, and is none that is there already.
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
     queue, frame = frames_ledger.create_queue("without"), spark.range(9).selectExpr("'' || id AS body")
@@ -294,7 +294,7 @@ def test_executors_without_pyarrow_have_spark_write_the_files_and_it_is_remember
     assert sorted(message.body for message in queue.receive(None)) == sorted(2 * [str(n) for n in range(9)])
     warned = [one for one in caplog.records if "Spark's slower writer" in one.getMessage()]
     assert len(warned) == 1
-    assert task_staging.unable_applications == {spark.sparkContext.applicationId}
+    assert staging.unable_applications == {spark.sparkContext.applicationId}
 
 
 RETRIED = """
@@ -376,11 +376,11 @@ def test_a_body_that_is_refused_by_itself_is_refused_for_that_and_not_for_its_at
 def test_a_row_that_fails_in_the_words_of_an_executor_does_not_count_against_the_executors(
     frames_ledger, spark, monkeypatch, caplog
 ):
-    monkeypatch.setattr(task_staging, "unable_applications", set())
+    monkeypatch.setattr(staging, "unable_applications", set())
     queue = frames_ledger.create_queue("words")
     failing = spark.range(1).selectExpr("raise_error('boo ImportError') AS body")
     with pytest.raises(InvalidParameterValue, match="boo ImportError"):
         queue.send(failing.selectExpr("CAST(body AS STRING) AS body"))
-    assert task_staging.unable_applications == set()
+    assert staging.unable_applications == set()
     assert not [one for one in caplog.records if "slower writer" in one.getMessage()]
     assert queue.counts().stored == 0

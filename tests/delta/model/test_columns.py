@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
-from ledger.rules.state import Record, Retention, Status, expires_at, status
+from ledger.rules.visibility import Record, Retention, Status, expires_at, status
 from ledger.store.delta.dataframes import columns
 
 ROWS = 300

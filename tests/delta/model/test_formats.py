@@ -9,11 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.delta_log.spec import Layout
+from ledger.delta_log.protocol import Layout
 from ledger.errors import LedgerTooNew
 from ledger.rules.message_attributes import Attribute
-from ledger.store.delta.model.formats import require_readable
-from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
+from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES, require_readable
 from tests.clock import FrozenClock
 from tests.delta.formats.write import END, SENDER, TRACE
 

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 
 from ledger import Claim, Ledger, Queue
-from ledger.rules import message_fields
-from ledger.rules.message import Entry, require_columns
+from ledger.rules import message as message_rules
+from ledger.rules.message import FIELDS, GIVEN, SHOWN, Entry, Kind, require_columns
 from ledger.rules.message_attributes import Attribute
-from ledger.rules.message_fields import FIELDS, GIVEN, SHOWN, Kind
 from ledger.store.delta.dataframes.bulk_rows import message_columns
 from ledger.store.delta.model.tables import MESSAGES, TABLES
 from tests.clock import FrozenClock
@@ -124,5 +123,5 @@ def test_the_docstrings_name_them():
 
 
 def test_names_are_unambiguous():
-    for names in ([field.name for field in FIELDS], [field.column for field in message_fields.STORED]):
+    for names in ([field.name for field in FIELDS], [field.column for field in message_rules.STORED]):
         assert len(set(names)) == len(names)

@@ -8,7 +8,7 @@ from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
 from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.state.sent_messages import message_rows
 from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ledger.rules import fifo
 from ledger.rules.fifo import Member
-from ledger.rules.state import Status
-from ledger.store.delta.state import fifo_members
+from ledger.rules.visibility import Status
+from ledger.store.delta.state import fifo_groups
 from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups, _free_prefix, _turns
+from ledger.store.delta.state.listing import INDEX
 from ledger.store.delta.state.snapshot import load
-from ledger.store.delta.state.statuses import INDEX
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
 INSTANTS = st.integers(0, 12)
@@ -143,7 +143,7 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
 def test_f2_the_first_of_some_groups_are_the_first_of_all(open_ledger, clock, seed, monkeypatch):
     """Whatever has happened to some of the groups, and however much was sent since the index of them was made."""
     dice = random.Random(seed)
-    monkeypatch.setattr(fifo_members, "MOST_BEHIND", 5)
+    monkeypatch.setattr(fifo_groups, "MOST_BEHIND", 5)
     ledger = open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
     attributes = {**FIFO, "Lanes": 2, "VisibilityTimeout": 30, "MessageRetentionPeriod": 1_000}
     queue = ledger.create_queue("jobs.fifo", {**attributes, "DelaySeconds": dice.choice([0, 20])})

@@ -6,11 +6,10 @@ from pyarrow import compute as pc
 
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.errors import LedgerDamaged
-from ledger.rules.state import Record
-from ledger.store.delta.model.run_algebra import Runs, positions
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.head_rows import EDITS
-from ledger.store.delta.state.lane_records import Lanes
+from ledger.rules.visibility import Record
+from ledger.store.delta.model.message_runs import Runs, positions
+from ledger.store.delta.model.tables import Where
+from ledger.store.delta.state.lane_records import EDITS, Lanes
 
 NOW = 1_700_000_000_000
 SEGMENT = "aaaaaaaa-aaaa-8aaa-8aaa-aaaa"

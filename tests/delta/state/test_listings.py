@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 from ledger.store.delta.state.listing import Listing
 
 

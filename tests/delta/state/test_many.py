@@ -9,8 +9,7 @@ from deltalake.transaction import AddAction
 
 from ledger.clock import instant
 from ledger.rules import message_id as ids
-from ledger.store.delta.model.tables import VISIBILITY
-from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where
+from ledger.store.delta.model.tables import MOST_ALTERNATIVES, MOST_NAMED, VISIBILITY, Where
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.protocol import QueueRecord
 from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT, rows

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
-from ledger.store.delta.state import recent_messages
-from ledger.store.delta.state.recent_messages import Append, RecentMessages
+from ledger.store.delta.state import sent_messages
+from ledger.store.delta.state.sent_messages import Append, RecentMessages
 from tests.delta.commit.interrupting import Interrupter
 
 ATTRIBUTES = {
@@ -98,7 +98,7 @@ def test_messages_that_are_not_recent_any_more_are_read_in_the_table(reads, monk
 
 def test_an_append_too_large_to_be_kept_is_read_in_the_table(reads, monkeypatch):
     ledger, found = reads
-    monkeypatch.setattr(recent_messages, "MOST_BYTES_OF_AN_APPEND", 100)
+    monkeypatch.setattr(sent_messages, "MOST_BYTES_OF_AN_APPEND", 100)
     queue = ledger.create_queue("jobs", {"Lanes": 1})
     queue.send(["a" * 200])
     assert [message.body for message in queue.receive(10)] == ["a" * 200]

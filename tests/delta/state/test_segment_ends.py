@@ -9,7 +9,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from ledger.delta_log.file_facts import FileStatistics
+from ledger.delta_log.data_files import FileStatistics
 from ledger.store.delta.engine import SegmentEnd, SegmentTaken
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.commit.test_engines import QUEUE, SEGMENT
@@ -86,7 +86,7 @@ def test_an_append_commits_only_where_the_segment_ends_as_its_writer_knows_it(en
 
 
 def test_joined_files_end_where_they_ended(engine_of):
-    from ledger.store.delta.model.where import Where
+    from ledger.store.delta.model.tables import Where
 
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
     for first in range(4):

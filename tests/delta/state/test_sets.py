@@ -2,9 +2,8 @@
 
 import pytest
 
-from ledger.store.delta.model import run_sets
-from ledger.store.delta.model.tables import BITS
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model import message_runs
+from ledger.store.delta.model.tables import BITS, Where
 from tests.frames import assert_rows
 
 MANY = 3_000
@@ -55,7 +54,7 @@ def test_what_an_earlier_release_scattered_is_read_and_becomes_sets_where_it_cha
     queue = ledger.create_queue("wide", {"Lanes": 1, "VisibilityTimeout": 600})
     queue.send([str(number) for number in range(40)])
     with monkeypatch.context() as before:
-        before.setattr(run_sets, "MOST_RUNS", MANY)
+        before.setattr(message_runs, "MOST_RUNS", MANY)
         claim = queue.receive(None)
         queue.delete([message.receipt_handle for message in claim.messages()[::2]])
     assert len(recorded(ledger)) == 40 and not any(row[BITS] for row in recorded(ledger))

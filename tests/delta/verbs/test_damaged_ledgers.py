@@ -17,8 +17,8 @@ from ledger.delta_log.storage import LocalFiles
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, StorageFailed
 from ledger.rules.location import recorded
 from ledger.settings import Settings
-from ledger.store.delta.commit import file_locks
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit import locks
+from ledger.store.delta.commit.locks import TableLock
 from ledger.store.delta.verbs import repair as repairing
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -156,7 +156,7 @@ def test_what_cannot_be_repaired_is_left_as_it_is(root, queue, tmp_path):
 
 def test_a_repair_waits_for_nobody_who_uses_the_ledger(root, queue, monkeypatch):
     empty(root, "messages")
-    monkeypatch.setattr(file_locks, "ALL_PATIENCE", 0.0)
+    monkeypatch.setattr(locks, "ALL_PATIENCE", 0.0)
     with TableLock(Path(root, "_locks"), "visibility").shared(), pytest.raises(LedgerError, match="is in use"):
         Ledger.repair(root)
 

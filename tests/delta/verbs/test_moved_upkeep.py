@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.errors import MessageDoesNotExist
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 
 KEPT = OPEN = 60
 FIFO = {"FifoQueue": "true", "Lanes": 1}

@@ -1,6 +1,6 @@
 """The open segments of one writer: no two appends at once have the same, and what is over is forgotten."""
 
-from ledger.store.delta.verbs.open_segments import FEW_OPEN, OpenSegments
+from ledger.store.delta.verbs.sending import FEW_OPEN, OpenSegments
 
 OPEN, NOW = 60, 1_700_000_000_000
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state import journal
+from ledger.store.delta.model.tables import Where
+from ledger.store.delta.state import snapshot
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_entry_says_who_when_until_when_and_in_which_commit(queue, entries, c
 def test_of_many_receipts_that_ran_out_at_once_the_largest_are_named_and_all_messages_counted(
     queue, entries, clock, monkeypatch
 ):
-    monkeypatch.setattr(journal, "MOST_EXPIRED", 2)
+    monkeypatch.setattr(snapshot, "MOST_EXPIRED", 2)
     queue.send([f"{n}" for n in range(12)])
     sizes = [queue.receive(size) for size in (1, 4, 2, 5)]
     clock.advance(31)

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 from tests.delta.conftest import ENGINES
 
 

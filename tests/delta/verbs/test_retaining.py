@@ -12,8 +12,7 @@ from ledger.delta_log.maintenance import DAY, SPARED, LogFile, find_unneeded_che
 from ledger.delta_log.storage import LocalFiles, table_files
 from ledger.errors import InvalidParameterValue
 from ledger.settings import YEAR, Settings
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import TABLES, Where
 from ledger.store.delta.verbs import upkeep
 from ledger.store.delta.verbs.upkeep import FILE_RETENTION, LOG_RETENTION, kept
 from tests.delta.commit.test_engines import CHANGED, HELD, QUEUE, Decision

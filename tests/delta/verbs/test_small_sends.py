@@ -12,8 +12,8 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import HeldLog
 from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.message import Entry
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.model.tables import Where
+from ledger.store.delta.state.sent_messages import message_rows
 from ledger.store.delta.verbs import sending
 from tests.delta.commit.test_engines import NOW, QUEUE, SEGMENT
 

@@ -8,8 +8,7 @@ from deltalake import DeltaTable
 
 from ledger.errors import MessageDoesNotExist
 from ledger.results import Settled
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import TABLES, Where
 from ledger.store.delta.verbs.upkeep import FILES_WORTH_COMPACTING, UpkeepReport
 from tests.clock import FrozenClock
 

@@ -12,7 +12,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, StorageFailed, TableAltered
 from ledger.rules.upkeep import AGE_DUE, COMMITS_DUE, COMMITS_OVERDUE, Round
-from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit.locks import TableLock
 from ledger.store.delta.verbs.rounds import LOADED, OverdueNotice
 from ledger.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE, OLD_LEASE_SECONDS, Upkeeper, in_words, period_of
 from tests.sources import CHECKOUT

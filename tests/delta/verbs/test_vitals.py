@@ -11,8 +11,8 @@ from ledger.client.settling import apply
 from ledger.delta_log.storage import LOG, StoredFile
 from ledger.rules.visibility import Verb
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.verbs import commit_watch
-from ledger.store.delta.verbs.disk_use import DAY_SECONDS, HOUR_SECONDS, measure_files
+from ledger.store.delta.verbs import vitals as vital_signs
+from ledger.store.delta.verbs.vitals import DAY_SECONDS, HOUR_SECONDS, measure_files
 from ledger.store.protocol import RUNS, Action, Postponed
 
 NOW = 1_000_000_000.0
@@ -100,7 +100,7 @@ def test_what_ran_out_and_what_was_given_back_for_later_is_no_claim(open_ledger,
 
 
 def test_a_beat_before_the_newest_commits_is_not_known(open_ledger, clock, monkeypatch):
-    monkeypatch.setattr(commit_watch, "MOST_COMMITS", 3)
+    monkeypatch.setattr(vital_signs, "MOST_COMMITS", 3)
     ledger = open_ledger()
     queue = ledger.create_queue("work", {"VisibilityTimeout": 600})
     queue.send(["a", "b"])
@@ -117,7 +117,7 @@ def test_a_beat_before_the_newest_commits_is_not_known(open_ledger, clock, monke
 
 
 def test_commits_by_a_clock_ahead_do_not_make_an_hour_a_second(open_ledger, clock, monkeypatch):
-    monkeypatch.setattr(commit_watch, "MOST_COMMITS", 2)
+    monkeypatch.setattr(vital_signs, "MOST_COMMITS", 2)
     ledger = open_ledger()
     queue = ledger.create_queue("work")
     queue.send(["a", "b", "c"])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.spark_sessions import jvm_of
-from ledger.rules.location import recorded
-from ledger.rules.storage import OBJECT_STORES
+from ledger.rules.location import OBJECT_STORES, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from ledger.delta_log.spec import Layout
+from ledger.delta_log.protocol import Layout
 from ledger.errors import StorageFailed, UnsafeStorage
-from ledger.rules.location import recorded
-from ledger.rules.storage import S3
+from ledger.rules.location import S3, recorded
 from ledger.settings import Settings
 from ledger.store.delta.model.tables import COMMITS
 

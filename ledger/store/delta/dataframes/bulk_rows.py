@@ -15,16 +15,17 @@ from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import (
+    GIVEN,
     IDENTIFIER,
     NO_DEDUPLICATION_ID,
     NOT_FOR_THIS_QUEUE,
     NOT_IN_JSON,
     WITH_WHOLE_ROWS,
+    Kind,
     require_columns,
     require_group,
     too_long,
 )
-from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.column_casts import (
     SHOWN_CHARACTERS,

@@ -22,10 +22,9 @@ from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.rules.location import recorded
-from ledger.rules.message_fields import GIVEN
-from ledger.rules.storage import OBJECT_STORES
-from ledger.store.delta.commit.holdings import releasing
+from ledger.rules.location import OBJECT_STORES, recorded
+from ledger.rules.message import GIVEN
+from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.commit.transactions import after_commit
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import (
@@ -48,7 +47,7 @@ from ledger.store.delta.dataframes.placed_rows import (
 )
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import Where
 from ledger.store.delta.state.send_history import last_send, not_set_aside, sent_before, without_set_aside
 from ledger.store.protocol import QueueRecord
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ledger.delta_log.values import literal
+from ledger.delta_log.statements import literal
 from ledger.rules.column_types import (
     FIRST_OF_WHOLE,
     FLOATS,

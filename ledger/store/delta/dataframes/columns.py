@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ledger.rules.message import SHOWN
 from ledger.rules.message_attributes import SENDER
-from ledger.rules.message_fields import SHOWN
 from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
-from ledger.store.delta.model.run_sets import WORD_SHIFT
+from ledger.store.delta.model.message_runs import WORD_SHIFT
 from ledger.store.delta.model.tables import EXPIRED_BEFORE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 #: Messages are joined with runs and sets by blocks of 1,024 ordinals, so each row is compared with few others. A set
-#: has a block of 32,768 (see `model.run_sets`).
+#: has a block of 32,768 (see `model.message_runs`).
 BLOCK_SHIFT = 10
 #: BLOCKS repeats a row for each block that its run or set touches. WORD is the number, in the segment, of the row's
 #: first word (64 ordinals) in the block. BITS_OF_BLOCK are the row's words there.
@@ -132,7 +132,7 @@ def block(seq: str) -> str:
 def is_member(seq: str, row: str = "") -> str:
     """Return SQL for whether a row is about the message with the ordinal `seq`, in the row's block.
 
-    The row is one of `frame_runs.in_blocks`, or of `recorded` in the views.
+    The row is one of `handle_frames.in_blocks`, or of `recorded` in the views.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"

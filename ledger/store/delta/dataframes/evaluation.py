@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ledger.delta_log.failures import message_of
 from ledger.errors import LedgerError, StorageFailed
-from ledger.runtime.forks import renew_in_child
+from ledger.runtime.threads import renew_in_child
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
+from ledger.rules.message import STORED
 from ledger.rules.message_attributes import SENDER
-from ledger.rules.message_fields import STORED
 from ledger.settings import Settings
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import full_disk, refusal

@@ -15,7 +15,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
 from ledger.store.delta.commit.transactions import after_commit
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
-from ledger.store.delta.verbs.quotas import bounds_of
+from ledger.store.delta.verbs.sending import bounds_of
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:

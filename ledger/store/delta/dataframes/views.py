@@ -8,15 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
-from ledger.delta_log.spark_sessions import arrow_frame
-from ledger.delta_log.values import literal
+from ledger.delta_log.spark_sessions import arrow_frame, warn_if_forgotten
+from ledger.delta_log.statements import literal
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
-from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.verbs.receipts import unfilled
-from ledger.store.delta.views import depth
+from ledger.store.delta.views import statements
 from ledger.store.delta.views.past import PastMoment, moment
 from ledger.store.delta.views.statements import VIEWS, comments_of, tables_of, view_statement
 
@@ -51,7 +50,7 @@ def open_view(
 
 
 def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
-    return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
+    return arrow_frame(spark, statements.queue_depth(store.all_counts(clock)))
 
 
 def deploy_views(

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from ledger.rules.attributes import is_fifo
-from ledger.rules.state import Status
-from ledger.store.delta.model.run_algebra import Ordered
+from ledger.rules.visibility import Status
+from ledger.store.delta.model.message_runs import Ordered
 from ledger.store.delta.state.fifo_groups import Groups
+from ledger.store.delta.state.listing import INDEX
 from ledger.store.delta.state.snapshot import Classified, Loaded
-from ledger.store.delta.state.statuses import INDEX
 
 
 def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:

@@ -22,9 +22,8 @@ from ledger.rules.attempts import Attempt
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store.delta.engine import Engine, Tables
-from ledger.store.delta.model.tables import HEAD
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.head_rows import Heads
+from ledger.store.delta.model.tables import HEAD, Where
+from ledger.store.delta.state.lane_records import Heads
 from ledger.store.protocol import QueueRecord
 
 

@@ -1,4 +1,4 @@
-"""The lanes that a verb decides on, loaded as of one version, and the plan of the verb's commit."""
+"""The lanes that a verb decides on, as of one version; the plan and the journal of the verb's commit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,90 @@ import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Snapshot
-from ledger.errors import OutputUnreadable
+from ledger.errors import ClocksDisagree, OutputUnreadable
 from ledger.rules import instants
-from ledger.rules.state import Status
+from ledger.rules.visibility import Record, Status
 from ledger.settings import Settings
-from ledger.store.delta.commit.transactions import Answer, Plan
-from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.run_algebra import Pieces, Runs
-from ledger.store.delta.model.tables import HEAD
-from ledger.store.delta.model.where import Where, tuple_of
-from ledger.store.delta.state.journal import Events
+from ledger.store.delta.commit.transactions import Answer, Plan, Transactions
+from ledger.store.delta.engine import MessageFiles, Tables
+from ledger.store.delta.model.message_runs import Pieces, Runs, distinct_codes
+from ledger.store.delta.model.tables import HEAD, Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import FileRuns, Listing, Listings
-from ledger.store.delta.state.statuses import GONE_STATES, INDEX, PlacedRuns, placed_files, states
-from ledger.store.protocol import QueueRecord
+from ledger.store.delta.state.listing import (
+    GONE_STATES,
+    INDEX,
+    FileRuns,
+    Listing,
+    Listings,
+    PlacedRuns,
+    placed_files,
+    states,
+)
+from ledger.store.delta.state.send_history import LaneTimes
+from ledger.store.protocol import Action, QueueRecord
+
+#: The most records with an expired receipt that one claim or move names, so that a commit stays small.
+MOST_EXPIRED = 100
+
+
+class Events:
+    """Collects the entries of one commit. Events about no messages are not noted."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, event: str, record: Record, runs: Runs) -> None:
+        """Note an event with the receipt, attempt and deadline of `record`."""
+        self._note(event, record, runs.count)
+
+    def note(self, event: str, queue: str, messages: int) -> None:
+        """Note an event of any queue's messages."""
+        if messages:
+            self.entries.append({"event": event, "queue": queue, "messages": messages})
+
+    def _note(self, event: str, record: Record, messages: int) -> None:
+        if messages:
+            self.entries.append(
+                {
+                    "event": event,
+                    "receipt_id": record.receipt_id,
+                    "attempt_id": record.attempt_id,
+                    "messages": messages,
+                    "visible_at": record.visible_at,
+                }
+            )
+
+    def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
+        """Note what an action changed, with the facts of its first message."""
+        if len(changed):
+            self.add(action.event, lanes.record(changed.code[0]), changed)
+            if action.reason is not None:
+                self.entries[-1]["reason"] = action.reason
+            if not action.counted:
+                self.entries[-1]["counted"] = False
+
+    def expired(self, lanes: Lanes, taken: Runs) -> None:
+        """Note, by record, the receipts that expired on messages that are now received again or moved.
+
+        The records beyond MOST_EXPIRED, those with the fewest messages, share one entry.
+        """
+        codes_taken = distinct_codes(taken.code)
+        lanes.records.read(codes_taken)
+        if not any(is_unreleased(lanes.record(code)) for code in codes_taken):
+            return
+        codes, inverse = np.unique(taken.code, return_inverse=True)
+        messages = np.bincount(inverse, taken.lengths, len(codes)).astype(np.int64)
+        over = lanes.per_code(codes, is_unreleased, bool)
+        codes, messages = codes[over], messages[over]
+        by_size = np.argsort(-messages, kind="stable")
+        for place in np.sort(by_size[:MOST_EXPIRED]).tolist():
+            self._note("expired", lanes.record(int(codes[place])), int(messages[place]))
+        self.note("expired", lanes.queue, int(messages[by_size[MOST_EXPIRED:]].sum()))
+
+
+def is_unreleased(record: Record) -> bool:
+    """Return whether a hold ends only at its deadline."""
+    return record.receipt_id is not None and record.released_at is None
 
 
 class Classified(NamedTuple):
@@ -226,3 +296,30 @@ def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
 
 def _rows_of(rows: pa.Table, queue: str) -> pa.Table:
     return rows.filter(pc.equal(rows["queue"], queue))
+
+
+@dataclass(frozen=True)
+class OpenTables:
+    """The shared parts of an open ledger. `tables` and `files` are one engine under two protocols."""
+
+    tables: Tables
+    files: MessageFiles
+    transactions: Transactions
+    settings: Settings
+    listings: Listings
+    times: LaneTimes
+
+    def load(
+        self,
+        queue: QueueRecord,
+        clock: Clock | None,
+        lanes: tuple[int, ...] | None = None,
+        others: Sequence[QueueRecord] = (),
+        receipt_id: str | None = None,
+    ) -> Loaded:
+        """Load lanes (see `snapshot.load`). If clocks disagree, make the next send look at the lanes again."""
+        try:
+            return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
+        except ClocksDisagree:
+            self.times.forget(queue.id)
+            raise

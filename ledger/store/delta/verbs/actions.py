@@ -16,12 +16,11 @@ from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, distinct_codes, laid_together
-from ledger.store.delta.model.where import tuple_of
-from ledger.store.delta.state.journal import Events
+from ledger.store.delta.model.message_runs import ABSENT, Pieces, Runs, distinct_codes, laid_together
+from ledger.store.delta.model.tables import tuple_of
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
-from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.state.snapshot import Decision, Events, Loaded
 from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
 from ledger.store.protocol import OUTCOME_RUNS, Action, QueueRecord, apply_action

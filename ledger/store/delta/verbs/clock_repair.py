@@ -26,17 +26,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.values import milliseconds
-from ledger.rules import fifo, move_task
+from ledger.delta_log.statements import milliseconds
+from ledger.rules import fifo, redrive
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.state import Record
+from ledger.rules.visibility import Record
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.model.run_algebra import Runs
-from ledger.store.delta.model.where import Where, tuple_of
-from ledger.store.delta.state.head_rows import NO_EDITS
-from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.model.message_runs import Runs
+from ledger.store.delta.model.tables import Where, tuple_of
+from ledger.store.delta.state.lane_records import NO_EDITS, Lanes
 from ledger.store.delta.state.send_history import last_send, repairs, slot_of_next
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import RUNS, QueueRecord
@@ -94,7 +93,7 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        store.put_task(move_task.put_back(task, clock()))
+        store.put_task(redrive.put_back(task, clock()))
     repair = repair or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
     ahead = max(repair.ahead, (latest - now) / MILLISECONDS)

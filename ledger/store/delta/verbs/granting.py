@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
-from ledger.rules.state import Record, latest_hold
-from ledger.store.delta.model.run_algebra import FEW_CODES, Runs, distinct_codes
+from ledger.rules.visibility import Record, latest_hold
+from ledger.store.delta.model.message_runs import FEW_CODES, Runs, distinct_codes
 from ledger.store.delta.model.tables import TWO_MESSAGES
-from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.delta.state.snapshot import Events, Loaded
 from ledger.store.protocol import GRANTED_RUNS, Grant, Received, ReceiveRequest
 
 

@@ -16,7 +16,7 @@ from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import checkpointed, find_first_commit, versions_in
 from ledger.delta_log.maintenance import find_unneeded_files
-from ledger.delta_log.spec import StagedFolders
+from ledger.delta_log.protocol import StagedFolders
 from ledger.delta_log.storage import TableStorage, table_files
 from ledger.errors import ClocksDisagree, TableAltered
 from ledger.rules.attributes import is_fifo
@@ -25,7 +25,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.redrive import policy_of
 from ledger.rules.upkeep import why_overdue
 from ledger.store.delta.commit.readiness import APPENDED
-from ledger.store.delta.commit_metadata import is_of_upkeep, ledger_metadata_in
+from ledger.store.delta.engine import is_of_upkeep, ledger_metadata_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
 from ledger.store.delta.state.send_history import last_send
 from ledger.store.delta.verbs.rounds import Look
@@ -54,7 +54,7 @@ class TableHealth:
         refused: Why calls that change the table fail with these settings (empty: they do not).
         refused_fix: What to do about `refused`.
         takes_appends: Whether only upkeep fails on the `refused` table, because verbs only append to it.
-        format: The format of its layout, see `model.formats` (empty: not recorded).
+        format: The format of its layout, see `model.tables` (empty: not recorded).
     """
 
     version: int
@@ -85,7 +85,7 @@ class Health:
         log_retention: How many seconds the commits of `visibility` are kept. `receipts` loses the events of commits
             that are not copied within that time.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
-            `delta_log.paths`).
+            `delta_log.statements`).
         vitals: Signs of load, and that something hangs (None: an altered table prevents the measurement).
         clocks: By queue, the text of the error ClocksDisagree that verbs raise for this machine's clock.
         commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.

@@ -1,35 +1,75 @@
-"""Moves between queues: dead letters and redrives, without copying a body."""
+"""Moves between queues: dead letters, redrives and their tasks, without copying a body."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive, visibility
 from ledger.rules.attributes import is_fifo
-from ledger.rules.state import Record
-from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
-from ledger.store.delta.model.where import Where
+from ledger.rules.redrive import MoveTask
+from ledger.rules.visibility import Record
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engine import Tables
+from ledger.store.delta.model.message_runs import ABSENT, Ordered, Runs, positions
+from ledger.store.delta.model.tables import TASKS, Where, instant_column
 from ledger.store.delta.state.choosing import find_receivable, first_in_order
 from ledger.store.delta.state.fifo_groups import Groups
-from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Decision, Loaded
-from ledger.store.delta.verbs.destinations import dead_letter_queues, load_with_destinations
+from ledger.store.delta.state.snapshot import Decision, Events, Loaded, OpenTables
 from ledger.store.delta.verbs.granting import require_apart
 from ledger.store.delta.verbs.output_writes import Outputs
-from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.queues import Queues, dead_letter_queues, load_with_destinations
 from ledger.store.delta.verbs.sharing import GroupedCall, SharedVerbs
 from ledger.store.protocol import Action, QueueRecord
+
+EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+class Tasks:
+    def __init__(self, tables: Tables, transactions: Transactions) -> None:
+        self._tables, self._transactions = tables, transactions
+
+    def all(self) -> list[MoveTask]:
+        return _tasks(self._tables.load("tasks", Where()).rows)
+
+    def put(self, task: MoveTask) -> bool:
+        """Store a task (see Store.put_task).
+
+        With Spark's MERGE, only a commit to the same row makes this call decide again. That is enough: two tasks that
+        start at once have the same id (`redrive.new_task`).
+        """
+
+        def decide(losses: int) -> Plan[bool]:
+            snapshot = self._tables.load("tasks", Where())
+            tasks = _tasks(snapshot.rows)
+            if not redrive.follows(task, tasks):
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
+            expected = task.revision - 1 or None
+            row: dict[str, Any] = {name: [value] for name, value in zip(MoveTask._fields, task)}
+            row |= {name: instant_column(row[name]) for name in ("started_at", "updated_at")}
+            row |= {OPERATION: ["update" if expected else "insert"], EXPECTED_REVISION: [expected]}
+            edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)
+            return Plan(snapshot, Where(), edits, [], lambda version: True, task.updated_at)
+
+        return self._transactions.run("move_task", "tasks", task.source, decide)
+
+
+def _tasks(rows: pa.Table) -> list[MoveTask]:
+    tasks = []
+    for row in rows.to_pylist():
+        row |= {name: round(row[name].timestamp() * 1_000) for name in ("started_at", "updated_at")}
+        tasks.append(MoveTask(**row))
+    return tasks
 
 
 class Rejecter:

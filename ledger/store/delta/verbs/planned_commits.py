@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from ledger.delta_log.protocol import Snapshot
 from ledger.delta_log.statements import SOURCE_VIEW
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import TABLES, Where
 from ledger.store.delta.verbs.store import DeltaStore
 
 
@@ -28,7 +27,7 @@ class PlannedCommit(NamedTuple):
         statement: The statement that makes the commit, if `why_statement` gives a reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
         engine: The name of the engine.
-        why_statement: Why the engine would run a statement, see `delta_log.paths` (empty: it writes the rows directly).
+        why_statement: Why the engine would run a statement, a reason of `delta_log.statements` (empty: no statement).
     """
 
     table: str

@@ -8,18 +8,16 @@ from functools import partial
 import numpy as np
 
 from ledger.clock import Clock
-from ledger.rules import fifo, intervals, visibility
+from ledger.rules import fifo, visibility
+from ledger.rules import limits as limit_rules
 from ledger.rules.attributes import is_fifo, limits_of
-from ledger.rules.state import UNTOUCHED
-from ledger.runtime.forks import uses_arrow
-from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.model.run_algebra import Pieces, Runs
-from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Loaded
-from ledger.store.delta.state.statuses import GONE_STATES
+from ledger.rules.visibility import UNTOUCHED
+from ledger.runtime.threads import uses_arrow
+from ledger.store.delta.commit.locks import releasing
+from ledger.store.delta.commit.transactions import Attempts, Plan
+from ledger.store.delta.model.message_runs import Pieces, Runs
+from ledger.store.delta.state.listing import GONE_STATES
+from ledger.store.delta.state.snapshot import Events, Loaded, OpenTables
 from ledger.store.protocol import QueueRecord
 
 
@@ -63,7 +61,7 @@ class Purger:
         def decide(losses: int) -> Plan[int]:
             loaded, events = self._opened.load(queue, clock), Events()
             lanes = loaded.lanes
-            intervals.require_purge(queue.name, lanes.heads.purged_at, limits, interval, loaded.now)
+            limit_rules.require_purge(queue.name, lanes.heads.purged_at, limits, interval, loaded.now)
             _, _, pieces, state = loaded.classify(self._opened.listings)
             replacement = _purged(loaded, pieces.where(~np.isin(state, GONE_STATES)), events)
             if noted:

@@ -11,16 +11,16 @@ import pyarrow as pa
 from ledger.clock import Clock, milliseconds_of
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.errors import LedgerTooNew, QueueDoesNotExist
-from ledger.rules import intervals, redrive
-from ledger.rules.attribute_kinds import FENCED
-from ledger.rules.attributes import limits_of, queue_name_of
+from ledger.rules import limits as limit_rules
+from ledger.rules import redrive
+from ledger.rules.attributes import FENCED, limits_of, queue_name_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store.delta.commit.transactions import Plan, Transactions, after_commit
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, instant_column
-from ledger.store.delta.model.where import Where, tuple_of
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, Where, instant_column, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.snapshot import Loaded, OpenTables
 from ledger.store.protocol import Change, QueueRecord
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
@@ -50,7 +50,7 @@ class Queues:
             limits, interval = limits_of(attributes), self._settings.deletion_interval
             if limits.has_intervals and interval:
                 deleted = self._deleted_at(name, snapshot.version, now, interval)
-                intervals.require_name(name, deleted, limits, interval, now)
+                limit_rules.require_name(name, deleted, limits, interval, now)
             made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now, _first_revision(new_id))
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
 
@@ -264,3 +264,29 @@ def _stored_attributes(record: QueueRecord) -> list[tuple[str, str]]:
     hidden = {name: str(instant) for name, instant in noted.items() if instant >= 0}
     shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}
     return list({**shown, **hidden}.items())
+
+
+def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
+    """Return the queue that the redrive policy names, if it can take these dead letters, else nothing."""
+    policy = redrive.policy_of(queue.attributes)
+    named = [record for record in queues.all() if record.name == policy.target] if policy else []
+    return [record for record in named if redrive.broken_bound(queue, record) is None]
+
+
+def load_with_destinations(
+    opened: OpenTables,
+    queues: Queues,
+    queue: QueueRecord,
+    clock: Clock,
+    others: Callable[[], Sequence[QueueRecord]],
+) -> Loaded:
+    """Load the lanes of a queue and of the `others` that its messages may move to (`Loaded.targets`).
+
+    `others` is called again if one of them was deleted before the lanes were read. Raises QueueDoesNotExist.
+    """
+    while True:
+        targets = others()
+        loaded = opened.load(queue, clock, others=targets)
+        loaded.read["queues"], all_exist = queues.require(queue, targets)
+        if all_exist:
+            return loaded

@@ -9,20 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.values import milliseconds
+from ledger.delta_log.statements import milliseconds
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
+from ledger.rules.message import STORED, Kind
 from ledger.rules.message_attributes import SENDER, Attribute
-from ledger.rules.message_fields import STORED, Kind
-from ledger.rules.state import Record, arrived_at
+from ledger.rules.visibility import Record, arrived_at
 from ledger.store.delta.engine import MessageFiles
-from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
-from ledger.store.delta.model.tables import MESSAGES
-from ledger.store.delta.model.where import Where, tuple_of
+from ledger.store.delta.model.message_runs import ABSENT, Runs, positions
+from ledger.store.delta.model.tables import MESSAGES, Where, tuple_of
 from ledger.store.delta.state.listing import Listings
-from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
+from ledger.store.delta.state.sent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
 #: The bounds of one read: its segments, and the places (segments times ordinals) of several segments.
@@ -51,7 +50,7 @@ class Reader:
     def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant from memory, if this process sent and keeps all of them.
 
-        They must be in the newest listing, too (see `state.recent_messages`).
+        They must be in the newest listing, too (see `state.sent_messages`).
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from ledger.clock import milliseconds_of
 from ledger.delta_log.protocol import Commit
-from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.tables import RECEIPTS, instant_column
-from ledger.store.delta.model.where import Where
+from ledger.store.delta.model.tables import RECEIPTS, Where, instant_column
 
 FILLS = "receipts/after/"
 

@@ -14,13 +14,13 @@ import numpy as np
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, OutputUnreadable, OverLimit
 from ledger.rules import redrive, visibility
-from ledger.rules.admission import admit
 from ledger.rules.attempts import require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.limits import admit
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import Record, Status
-from ledger.store.delta.model.run_algebra import Runs
-from ledger.store.delta.model.where import tuple_of
+from ledger.rules.visibility import Record, Status
+from ledger.store.delta.model.message_runs import Runs
+from ledger.store.delta.model.tables import tuple_of
 from ledger.store.delta.state.choosing import (
     LOSSES_TO_HALVE,
     Deal,
@@ -29,17 +29,13 @@ from ledger.store.delta.state.choosing import (
     find_receivable,
 )
 from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups
-from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Decision, Loaded
-from ledger.store.delta.state.statuses import INDEX
-from ledger.store.delta.verbs.destinations import dead_letter_queues
+from ledger.store.delta.state.listing import INDEX, Listing
+from ledger.store.delta.state.snapshot import Decision, Events, Loaded, OpenTables
 from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant, grant_of, refused, require_apart
 from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
-from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.queues import Queues, dead_letter_queues
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
 from ledger.store.protocol import QueueRecord, Received, ReceiveRequest
 

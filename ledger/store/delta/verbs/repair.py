@@ -34,7 +34,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.backup_folder import require_no_backup
-from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import (
     find_faulty_files,
     find_past_damage,
@@ -43,14 +42,15 @@ from ledger.delta_log.damage import (
     read_checkpoints,
     set_aside,
 )
+from ledger.delta_log.data_files import commit_info, remove_action
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
 from ledger.place import here, require_open_above
 from ledger.rules.location import recorded
-from ledger.store.delta.commit.file_locks import all_locked
-from ledger.store.delta.commit_metadata import ledger_metadata_in
+from ledger.store.delta.commit.locks import all_locked
+from ledger.store.delta.engine import ledger_metadata_in
 from ledger.store.delta.model.tables import TABLES
 
 TABLE_WITH_EXPENDABLE_FILES = "messages"

@@ -28,8 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ledger.delta_log.protocol import Conflict, LogReplaced
-from ledger.delta_log.spec import kept_by
+from ledger.delta_log.protocol import Conflict, LogReplaced, kept_by
 from ledger.errors import LedgerError
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import (
@@ -43,10 +42,8 @@ from ledger.rules.upkeep import (
     load_since,
     why_overdue,
 )
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.commit_metadata import is_of_upkeep
-from ledger.store.delta.engine import Engine
+from ledger.store.delta.commit.transactions import Attempts, Transactions
+from ledger.store.delta.engine import Engine, is_of_upkeep
 
 log = logging.getLogger("ledger.upkeep")
 #: The table of the record, and the tables whose commits are the load of upkeep.

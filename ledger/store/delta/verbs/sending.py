@@ -1,5 +1,16 @@
 """Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
+Two sends at once cannot exceed a bound together. A send to a bounded queue reads the count of sends in the log, then
+counts the queue's messages, and commits only as the next send of the count. Moves and restores are not bounded: a dead
+letter must have a queue to go to.
+
+The bytes of stored messages are those of their data files (compressed Parquet). A send of a DataFrame counts its own
+files. All other sends count their messages as SQS measures them, and can pass the bound by what Parquet adds to small
+files.
+
+An append takes a segment out, and gives it back once its commit's outcome is known. Two threads therefore never append
+to one segment at once. A segment is not given back after an error, or if another writer has extended it.
+
 Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend
 segments in several lanes. A send under an attempt id writes a segment of its own, whose name follows from the id.
 """
@@ -9,8 +20,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,23 +31,131 @@ import pyarrow.compute as pc
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Conflict, Seen
 from ledger.errors import StorageFailed
-from ledger.rules import fifo, instants
+from ledger.rules import fifo, instants, limits
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
-from ledger.rules.attributes import is_fifo
+from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.rules.message import Entry, deduplication_key
-from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.engine import SegmentTaken
-from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.recent_messages import Append, RecentMessages
-from ledger.store.delta.state.record_rows import message_rows
+from ledger.rules.message import Entry, deduplication_key, size_of_message
+from ledger.runtime.threads import renew_in_child
+from ledger.store.delta.commit.locks import releasing
+from ledger.store.delta.commit.transactions import Attempts
+from ledger.store.delta.engine import SegmentEnd, SegmentTaken
+from ledger.store.delta.model.tables import Where
 from ledger.store.delta.state.send_history import last_counted, sent_before, without_set_aside
-from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
-from ledger.store.delta.verbs.quotas import Quotas, size_of_messages
+from ledger.store.delta.state.sent_messages import Append, RecentMessages, message_rows
+from ledger.store.delta.state.snapshot import OpenTables
 from ledger.store.protocol import QueueRecord, StoredSend
+
+
+def is_bounded(queue: QueueRecord) -> bool:
+    return bool(bounds_of(queue))
+
+
+def bounds_of(queue: QueueRecord) -> list[str]:
+    return [name for name in ("MaximumMessages", "MaximumStoredBytes") if int(queue.attributes.get(name, 0))]
+
+
+def size_of_messages(entries: Iterable[Entry]) -> Callable[[], int]:
+    return lambda: sum(map(size_of_message, entries))
+
+
+@dataclass(frozen=True)
+class Quotas:
+    opened: OpenTables
+
+    def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
+        """Return the transaction that a send to a bounded standard queue must commit with, else None.
+
+        Call this method before the send reads anything else that the send decides on.
+        """
+        if not is_bounded(queue):
+            return None
+        application = limits.counted_sends(queue.id)
+        return application, (self.opened.tables.transaction_version("messages", application) or 0) + 1
+
+    def require_room(self, queue: QueueRecord, more: int, size: Callable[[], int], clock: Clock) -> None:
+        """Raise OverLimit if the queue has no room for `more` messages, or for their bytes.
+
+        `size` returns these bytes. It is called only for a queue with MaximumStoredBytes.
+        """
+        if not is_bounded(queue):
+            return
+        bounds, classified = limits_of(queue.attributes), self.opened.load(queue, clock).classify(self.opened.listings)
+        limits.require_room(queue.name, classified.stored_messages(), more, bounds)
+        if bounds.maximum_stored_bytes is not None:
+            limits.require_bytes(queue.name, classified.stored_bytes(), size(), bounds)
+
+
+#: Up to so many places (queue and lane), those without open segments are kept.
+FEW_OPEN = 64
+
+
+class OpenSegment(NamedTuple):
+    """A segment of a queue's lane.
+
+    `following` is the ordinal of its next message. `opened_at` is in milliseconds. `appends` counts the appends since
+    its files were joined.
+    """
+
+    queue: str
+    lane: int
+    name: str
+    following: int
+    opened_at: int
+    appends: int = 0
+
+    @property
+    def end(self) -> SegmentEnd:
+        return SegmentEnd(self.queue, self.lane, self.name, self.following - 1 if self.following else None)
+
+    def extended(self, count: int) -> OpenSegment:
+        return self._replace(following=self.following + count, appends=self.appends + 1)
+
+
+class OpenSegments:
+    """The segments that no append has taken out. Threads may share this object: it needs no lock."""
+
+    def __init__(self, open_seconds: float) -> None:
+        self._open_milliseconds = open_seconds * MILLISECONDS
+        self._idle: dict[tuple[str, int], deque[OpenSegment]] = {}
+        self._most = FEW_OPEN
+        renew_in_child(self, OpenSegments._renew)
+
+    def _renew(self) -> None:
+        """Start anew in a forked child, because its parent goes on with these segments."""
+        self._idle = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._idle.values())))
+
+    def take(self, queue: str, lane: int, now: int) -> OpenSegment:
+        """Return a segment of a lane, idle or new. No other append gets the segment until it is given back."""
+        idle = self._idle.get((queue, lane), ())
+        while idle:
+            try:
+                segment = idle.pop()
+            except IndexError:
+                # Another thread was first.
+                break
+            if self._is_open(segment, now):
+                return segment
+        return OpenSegment(queue, lane, ids.segment(ids.new_send_key(), 0, is_open=True), 0, now)
+
+    def give_back(self, segment: OpenSegment, now: int) -> None:
+        """Give back a segment, in its state after the commit, or before a commit that lost."""
+        self._idle.setdefault((segment.queue, segment.lane), deque()).append(segment)
+        if len(self._idle) > self._most:
+            self._let_go(now)
+
+    def _let_go(self, now: int) -> None:
+        kept = {key: [one for one in list(idle) if self._is_open(one, now)] for key, idle in list(self._idle.items())}
+        self._idle = {key: deque(idle) for key, idle in kept.items() if idle}
+        self._most = max(FEW_OPEN, 2 * len(self._idle))
+
+    def _is_open(self, segment: OpenSegment, now: int) -> bool:
+        return 0 <= now - segment.opened_at < self._open_milliseconds
+
 
 Key = tuple[str, str]
 #: Appends after which the writer joins an open segment's files. A join takes as long as three sends, and every file

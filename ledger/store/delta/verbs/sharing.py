@@ -18,20 +18,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry, size_of_message
-from ledger.runtime.forks import uses_arrow
-from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import after_commit
-from ledger.store.delta.commit.turns import PendingCall
-from ledger.store.delta.model.run_algebra import ABSENT, Runs
-from ledger.store.delta.model.where import tuple_of
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Decision, Loaded
-from ledger.store.delta.verbs.destinations import load_with_destinations
-from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.quotas import is_bounded
+from ledger.runtime.threads import uses_arrow
+from ledger.store.delta.commit.locks import PendingCall, releasing
+from ledger.store.delta.commit.transactions import Attempts, after_commit
+from ledger.store.delta.model.message_runs import ABSENT, Runs
+from ledger.store.delta.model.tables import tuple_of
+from ledger.store.delta.state.snapshot import Decision, Loaded, OpenTables
+from ledger.store.delta.verbs.queues import Queues, load_with_destinations
 from ledger.store.delta.verbs.reading import Reader
-from ledger.store.delta.verbs.sending import Sender
+from ledger.store.delta.verbs.sending import Sender, is_bounded
 from ledger.store.protocol import Grant, QueueRecord, StoredMessage, StoredSend, count_messages
 
 Result = TypeVar("Result")

@@ -13,8 +13,7 @@ from ledger.delta_log.protocol import Conflict
 from ledger.errors import StorageFailed
 from ledger.rules import staging
 from ledger.store.delta.commit.folders import Folders, folders_below
-from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.commit.transactions import Attempts, Transactions
 from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:

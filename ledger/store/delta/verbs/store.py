@@ -19,37 +19,30 @@ from ledger.rules.copies import CopyProgress, Position
 from ledger.rules.limits import Limits
 from ledger.rules.location import recorded
 from ledger.rules.message import Entry
-from ledger.rules.move_task import MoveTask
-from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome, Receipts
+from ledger.rules.redrive import MoveTask
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Record
 from ledger.settings import Settings
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model.message_runs import ABSENT, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
-from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.listing import ORDINALS, Listings
-from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.recent_messages import RecentMessages
+from ledger.store.delta.state.listing import ORDINALS, STATES, Listings, kept_from, missing_of, outside
 from ledger.store.delta.state.send_history import LaneTimes
-from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
-from ledger.store.delta.state.statuses import STATES, kept_from, missing_of, outside
+from ledger.store.delta.state.sent_messages import RecentMessages
+from ledger.store.delta.state.snapshot import Classified, Events, Loaded, OpenTables, load_all
 from ledger.store.delta.verbs.actions import Applier
-from ledger.store.delta.verbs.contents import QueueContents
-from ledger.store.delta.verbs.copies import Copies
+from ledger.store.delta.verbs.copies import Copies, QueueContents
 from ledger.store.delta.verbs.granting import grant_of
-from ledger.store.delta.verbs.move_tasks import Tasks
-from ledger.store.delta.verbs.moving import Redriver, Rejecter
+from ledger.store.delta.verbs.moving import Redriver, Rejecter, Tasks
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.purging import Purger
 from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.quotas import Quotas
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.rounds import OverdueNotice, Rounds
-from ledger.store.delta.verbs.sending import Sender
+from ledger.store.delta.verbs.sending import Quotas, Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 from ledger.store.delta.verbs.vitals import VitalSigns
 from ledger.store.protocol import (

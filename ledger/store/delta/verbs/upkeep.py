@@ -16,27 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import LogReplaced
-from ledger.delta_log.spec import FILE_RETENTION, LOG_RETENTION, Kept, interval_seconds, kept_by
-from ledger.delta_log.values import literal
+from ledger.delta_log.protocol import FILE_RETENTION, LOG_RETENTION, Kept, LogReplaced, interval_seconds, kept_by
+from ledger.delta_log.statements import literal
 from ledger.errors import ClocksDisagree
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.settings import Settings, require_within
-from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.model.where import Where, tuple_of
+from ledger.store.delta.model.tables import TABLES, Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import FileRuns, Listing
-from ledger.store.delta.state.statuses import existing_messages
-from ledger.store.delta.verbs.ages import JudgedAges
+from ledger.store.delta.state.listing import FileRuns, Listing, existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
-from ledger.store.delta.verbs.tidying import NEVER, Tidying, is_final, try_commit
+from ledger.store.delta.verbs.tidying import NEVER, JudgedAges, Tidying, is_final, try_commit
 from ledger.store.protocol import QueueRecord
 
 

@@ -1,4 +1,7 @@
-"""The views as SQL statements, and the comments on them and their columns."""
+"""The views as SQL statements, the comments on them and their columns, and queue_depth of the present.
+
+Unlike in the view's SQL, `age_of_oldest` may be that of a message that is gone (see `Classified.oldest_sent_at`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.visibility import Status
 from ledger.store.delta.dataframes.columns import (
     BITS_OF_BLOCK,
     BLOCK_SHIFT,
@@ -22,6 +27,7 @@ from ledger.store.delta.dataframes.columns import (
     is_member,
 )
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.store import AllCounts
 
 VIEWS = ("messages", "in_flight", "queue_depth", "dead_letters", "processing_times", "receipts")
 _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
@@ -76,3 +82,22 @@ def _text(name: str) -> str:
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
     return (files(__package__) / f"{name}.sql").read_text()
+
+
+DEPTH = pa.schema(
+    [
+        ("queue", pa.string()),
+        *((status.value.replace(" ", "_"), pa.int64()) for status in Status),
+        ("age_of_oldest", pa.float64()),
+    ]
+)
+
+
+def queue_depth(counts: AllCounts) -> pa.Table:
+    rows = []
+    for name, counted in counts.counts.items():
+        depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}
+        oldest = counted.oldest_sent_at
+        age = None if oldest is None else (counts.now - oldest) / MILLISECONDS
+        rows.append({"queue": name, **depth, "age_of_oldest": age})
+    return pa.Table.from_pylist(rows, DEPTH)
