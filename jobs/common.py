@@ -96,12 +96,12 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from ledger.runtime.termination import is_termination, jvm_has_ended, why_ended
+        from ledger.runtime.termination import describe_end, has_jvm_ended, is_termination
 
-        if not is_termination(error) and not jvm_has_ended(error):
+        if not is_termination(error) and not has_jvm_ended(error):
             raise
         # The worker has given its claims back, or has printed that it could not.
-        print(f"{parser.prog}: {why_ended(error)}", file=sys.stderr)
+        print(f"{parser.prog}: {describe_end(error)}", file=sys.stderr)
         return 128 + signal.SIGTERM if is_termination(error) else 1
 
 
@@ -167,9 +167,9 @@ def report(options: argparse.Namespace, document: Mapping[str, object], text: st
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return rows as text in aligned columns, numbers to the right, thousands separated."""
-    from ledger.cli.printing import table_of
+    from ledger.cli.printing import format_table
 
-    return table_of(rows, _cell)
+    return format_table(rows, _cell)
 
 
 def _cell(value: object) -> str:

@@ -55,10 +55,10 @@ def main(options: argparse.Namespace) -> None:
     queue = ledger.queue(options.queue)
     from pyspark.sql import SparkSession
 
-    from ledger.rules.attempts import shortened
+    from ledger.rules.attempts import shorten_id
 
     rows = read(SparkSession.active(), options.input, options.format, options.body)
-    attempt_id = shortened(options.attempt_id) if options.attempt_id else None
+    attempt_id = shorten_id(options.attempt_id) if options.attempt_id else None
     with wrong_lines_named(options.input):
         sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
     seconds = time.monotonic() - started
@@ -74,7 +74,7 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
-    from ledger.rules.location import for_spark
+    from ledger.rules.location import name_for_spark
 
     if kind is None:
         ending = source.rstrip("/*").removesuffix(".gz").rpartition(".")[2]
@@ -90,7 +90,7 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
         if kind == "csv":
             return read_csv(spark, source, body)
         with wrong_lines_named(source):
-            return spark.read.option("mode", "FAILFAST").format(kind).load(for_spark(source))
+            return spark.read.option("mode", "FAILFAST").format(kind).load(name_for_spark(source))
     except AnalysisException as error:
         raise InvalidParameterValue(
             "input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}"
@@ -107,12 +107,12 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     from ledger.errors import InvalidParameterValue
-    from ledger.rules.location import for_spark
-    from ledger.rules.message import GIVEN, wrong_header
+    from ledger.rules.location import name_for_spark
+    from ledger.rules.message import GIVEN, explain_wrong_header
 
-    place = for_spark(source)
+    place = name_for_spark(source)
     rows = spark.read.options(header="true", mode="FAILFAST", escape='"').csv(place)
-    wrong = wrong_header(rows.columns, body)
+    wrong = explain_wrong_header(rows.columns, body)
     if wrong is not None:
         raise InvalidParameterValue("input", source, wrong)
     # Spark would end an open quotation at the end of the line, without an error.

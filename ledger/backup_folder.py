@@ -17,11 +17,11 @@ from typing import Any
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew
 
 MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
-FOLDER = "tables"
-FORMAT = 1
+TABLES_FOLDER = "tables"
+BACKUP_FORMAT = 1
 #: How often a backup tries to make its folder: another backup that fails may remove a folder that is still empty.
 CLAIM_ATTEMPTS = 5
-ANOTHER = "Take another backup (`ledger backup`)."
+ANOTHER_BACKUP_ADVICE = "Take another backup (`ledger backup`)."
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:
@@ -43,17 +43,17 @@ def read_manifest(backup: Path) -> dict[str, Any]:
         raise InvalidParameterValue("source", str(backup), bound, "Make it readable, and try again.") from error
     except (KeyError, TypeError, ValueError):
         bound = f"The backup is damaged: {MANIFEST} cannot be read"
-        raise InvalidParameterValue("source", str(backup), bound, ANOTHER) from None
-    if version != FORMAT:
+        raise InvalidParameterValue("source", str(backup), bound, ANOTHER_BACKUP_ADVICE) from None
+    if version != BACKUP_FORMAT:
         raise LedgerTooNew(
-            f"The backup {backup} has format {version}; this version of the ledger knows {FORMAT}. Upgrade the "
+            f"The backup {backup} has format {version}; this version of the ledger knows {BACKUP_FORMAT}. Upgrade the "
             "package, or restore the backup by the version that made it"
         )
     for path, size in files.items():
         file = backup / path
         if not file.is_file() or file.stat().st_size != size:
             bound = f"The backup is damaged: {path} is missing, or has not {size} bytes"
-            raise InvalidParameterValue("source", str(backup), bound, ANOTHER)
+            raise InvalidParameterValue("source", str(backup), bound, ANOTHER_BACKUP_ADVICE)
     return dict(manifest)
 
 
@@ -118,7 +118,7 @@ def claimed_folder(folder: Path) -> Iterator[list[Path]]:
         yield made
     except BaseException:
         if is_own:
-            shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            shutil.rmtree(folder / TABLES_FOLDER, ignore_errors=True)
             for name in (f"{MANIFEST}.tmp", MANIFEST, UNFINISHED):
                 with contextlib.suppress(OSError):
                     (folder / name).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.client.access import Access, ClaimSettlements
-from ledger.client.explanation import OF_CLAIM, Explanation, explain, numbered
+from ledger.client.explanation import CLAIM_VERBS, Explanation, explain, name_arguments
 from ledger.client.settling import Settling, apply
 from ledger.client.tables import is_empty, require_list
 from ledger.clock import instant
@@ -21,14 +21,14 @@ from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputU
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_messages
 from ledger.notebook import html_view
-from ledger.outputs.write import decided_by, write_output
-from ledger.outputs.writers import columns_asked
+from ledger.outputs.write import make_decider, write_output
+from ledger.outputs.writers import parse_schema_argument
 from ledger.results import Settled
 from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.visibility import Outcome, Verb, reason_of
+from ledger.rules.visibility import Outcome, Verb, clean_reason
 from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import RUNS, Action, Grant, QueueRecord, ReceiveRequest, count_by_outcome
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.claims")
 #: The outcomes of messages that the claim lost. (A message that was deleted under this receipt is SETTLED.)
-LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
+LOST_OUTCOMES = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 #: An iteration reads FEW messages first, then parts of about PART characters of bodies. A part has at most GROWTH times
 #: as many messages as the part before it, and at most MANY.
 FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
@@ -118,7 +118,7 @@ class Claim(Settling):
         return f"Claim({messages} of {self.access.name!r}, receipt {self.receipt_id}, {until})"
 
     def _repr_html_(self) -> str:
-        return html_view.of_claim(self)
+        return html_view.render_claim(self)
 
     @property
     def held(self) -> int:
@@ -170,10 +170,10 @@ class Claim(Settling):
         """Raise LeaseLost if some messages were not settled through this object, and none of them is held."""
         if self.grant is None:
             return
-        unsettled = self.endings.outside(self.grant.runs)
+        unsettled = self.endings.count_surely_not_ended(self.grant.runs)
         access = self.access
         if unsettled and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
-            raise self._lost(unsettled)
+            raise self._mark_lost(unsettled)
 
     def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
         """Show what extend, release, delete or settle would commit now, and change nothing: see `Queue.explain`.
@@ -188,7 +188,7 @@ class Claim(Settling):
             same.endings, same._is_over = self.endings.copy(), self._is_over
             return getattr(same, verb)(*arguments, **options)
 
-        return explain(self.access, verb, OF_CLAIM, call, numbered(arguments, options))
+        return explain(self.access, verb, CLAIM_VERBS, call, name_arguments(arguments, options))
 
     def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
         """Release all messages that are still held, in one commit. A second call returns 0 messages.
@@ -201,7 +201,7 @@ class Claim(Settling):
         Raises:
             LeaseLost: No message of the claim is held, and some were not settled through this object.
         """
-        return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
+        return self._apply(self.access.record(), Verb.CHANGE, 0, reason=clean_reason(reason), counted=counted)
 
     def delete(self) -> Settled:
         """Acknowledge the claim's messages, in one commit. Safe to retry.
@@ -291,10 +291,10 @@ class Claim(Settling):
                     "released, or others have received them. None of these rows was written"
                 )
             return Settled(0, 0)
-        decide = decided_by(self.grant, messages, failed, visibility_timeout)
+        decide = make_decider(self.grant, messages, failed, visibility_timeout)
         column = failed if isinstance(failed, str) else None
         written = write_output(
-            self.access, self.grant, rows, table, decide, self.endings.ending, column, columns_asked(schema)
+            self.access, self.grant, rows, table, decide, self.endings.ending, column, parse_schema_argument(schema)
         )
         if written.earlier:
             log.warning(
@@ -307,22 +307,22 @@ class Claim(Settling):
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """Return a context manager that extends the claim in the background while its body works (see Heartbeat)."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
-        timeout = bounds.visibility_timeout(timeout, bounds.UNBOUNDED)
+        timeout = bounds.check_visibility_timeout(timeout, bounds.UNBOUNDED)
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:
         """Extend the messages that have no later deadline. A beat that reaches the ceiling is the last beat."""
         record = self.access.record()
-        ceiling, now = self._ceiling(record), self.access.clock()
+        ceiling, now = self._find_ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
         return Beat(self._extend(record, timeout, only_later=True).lost, last)
 
-    def _ceiling(self, record: QueueRecord) -> int | None:
+    def _find_ceiling(self, record: QueueRecord) -> int | None:
         most = attribute_rules.limits_of(record.attributes).maximum_visibility_timeout
         return None if most is None or self.grant is None else self.grant.received_at + most * MILLISECONDS
 
     def _extend(self, record: QueueRecord, timeout: int, only_later: bool = False) -> Settled:
-        ceiling, now = self._ceiling(record), self.access.clock()
+        ceiling, now = self._find_ceiling(record), self.access.clock()
         settled = self._apply(record, Verb.CHANGE, timeout, only_later)
         if self.grant is not None:
             # The store reads its clock later than `now`, so the deadline is at least this instant.
@@ -348,7 +348,7 @@ class Claim(Settling):
         counted: bool = True,
     ) -> Settled:
         limits = attribute_rules.limits_of(record.attributes)
-        bounds.visibility_timeout(timeout, limits)
+        bounds.check_visibility_timeout(timeout, limits)
         if self.grant is None:
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
@@ -365,9 +365,9 @@ class Claim(Settling):
                 "Give at most the time that is left, or raise the queue's MaximumVisibilityTimeout.",
             )
         done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
-        lost = elsewhere + sum(by_outcome[outcome] for outcome in LOST)
+        lost = elsewhere + sum(by_outcome[outcome] for outcome in LOST_OUTCOMES)
         if lost and not done:
-            raise self._lost(lost)
+            raise self._mark_lost(lost)
         self._is_over |= action.ends
         return Settled(done, lost)
 
@@ -376,14 +376,14 @@ class Claim(Settling):
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
             # Count after the answer: calls of other threads on this object settle messages meanwhile.
-            return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
+            return answer, self.endings.count_surely_not_ended(_select_outcome(answer, Outcome.SETTLED))
         before = self.endings.copy()
         with self.endings.ending(action.runs) as ending:
             answer = apply(self.access, record, [action])[0]
             ending.answered(answer)
-        return answer, before.outside(_of(answer, Outcome.SETTLED))
+        return answer, before.count_surely_not_ended(_select_outcome(answer, Outcome.SETTLED))
 
-    def _lost(self, lost: int) -> LeaseLost:
+    def _mark_lost(self, lost: int) -> LeaseLost:
         self._is_over = True
         log.warning("nothing of the claim %s of %s is held any more", self.receipt_id, self.access.name)
         return LeaseLost(
@@ -393,7 +393,7 @@ class Claim(Settling):
         )
 
 
-def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
+def _select_outcome(answer: pa.Table, outcome: Outcome) -> pa.Table:
     return answer.filter(pa.compute.equal(answer["outcome"], outcome.value))
 
 
@@ -411,9 +411,9 @@ class ReceiveAttempt:
         record = access.record()
         limits = attribute_rules.limits_of(record.attributes)
         self._access, self._first_record = access, [record]
-        self._request = _request(record, max_messages, visibility_timeout, attempt_id)
+        self._request = _make_request(record, max_messages, visibility_timeout, attempt_id)
         default = int(record.attributes["ReceiveMessageWaitTimeSeconds"])
-        self.wait = bounds.wait(default if wait is None else wait, limits)
+        self.wait = bounds.check_wait(default if wait is None else wait, limits)
 
     @uses_arrow
     def poll(self, *, last: bool) -> Claim | None:
@@ -461,7 +461,7 @@ def receive_many(access: Access, requests: Sequence[Sequence[object]]) -> list[C
         if isinstance(row, (str, bytes)) or not isinstance(row, Sequence) or not 1 <= len(row) <= 3:
             bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
             raise InvalidParameterValue("requests", row, bound)
-    checked = [_request(record, *row) for row in rows]
+    checked = [_make_request(record, *row) for row in rows]
     attempts.require_different([request.attempt_id for request in checked])
     answers = access.store.receive(record, checked, access.clock) if checked else []
     return [
@@ -484,12 +484,12 @@ def _wait_for_change(access: Access, change_token: object, give_up: float) -> No
             return
 
 
-def _request(
+def _make_request(
     record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
 ) -> ReceiveRequest:
     limits = attribute_rules.limits_of(record.attributes)
     maximum = bounds.maximum_messages(max_messages, limits)
     if visibility_timeout is None:
         visibility_timeout = int(record.attributes["VisibilityTimeout"])
-    bounds.visibility_timeout(visibility_timeout, limits)
+    bounds.check_visibility_timeout(visibility_timeout, limits)
     return ReceiveRequest(maximum, visibility_timeout, attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId"))

@@ -14,15 +14,15 @@ from typing import TypeVar
 LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
     if not isinstance(value, str):
-        return quoted(value)
+        return quote_value(value)
     # A lone surrogate (half of a character) cannot be encoded. Show it as \udXXX.
     return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a value's repr, cut if it is long, or the name of its type if the repr fails."""
     try:
         return _cut(repr(value), LONGEST_OTHER)
@@ -68,7 +68,7 @@ class LedgerError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors are pickled between processes. Pickle would call the constructor with the message, and many
         # constructors take other arguments.
-        return _again, (type(self), self.args, self.__dict__)
+        return _restore, (type(self), self.args, self.__dict__)
 
     def advised(self: Error, advice: str) -> Error:
         """Add to the advice of this error, and return this error."""
@@ -76,7 +76,7 @@ class LedgerError(Exception):
         return self
 
 
-def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
+def _restore(kind: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -93,7 +93,7 @@ class InvalidParameterValue(LedgerError, ValueError):
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
         # SQS's parameters begin with a capital letter. SQS shows their texts without quotes.
-        text = shown(value) if field[:1].isupper() else quoted(value)
+        text = show_value(value) if field[:1].isupper() else quote_value(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
 
@@ -137,7 +137,7 @@ class InvalidAttributeValue(InvalidParameterValue):
         reason = f" Reason: {bound.rstrip('.')}." if in_message else ""
         super().__init__(field, value, bound, fix, message=f"Invalid value for the parameter {field}.{reason}")
         if not in_message:
-            self.advice = f"It is {shown(value)}. {bound.rstrip('.')}. {fix}".strip()
+            self.advice = f"It is {show_value(value)}. {bound.rstrip('.')}. {fix}".strip()
 
 
 class QueueDoesNotExist(LedgerError, LookupError):
@@ -200,7 +200,7 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
 
     def __init__(self, handle: object, why: str) -> None:
         self.handle, self.why = handle, why
-        super().__init__(f'The input receipt handle "{shown(handle)}" is not a valid receipt handle.', why)
+        super().__init__(f'The input receipt handle "{show_value(handle)}" is not a valid receipt handle.', why)
 
 
 class OverLimit(LedgerError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.client.access import Access
-from ledger.client.move_tasks import carry_on
+from ledger.client.move_tasks import continue_abandoned_tasks
 from ledger.clock import Clock, Passing, system_clock
 from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.notebook import html_view
@@ -75,7 +75,7 @@ class Ledger:
         return f"Ledger({place!r})"
 
     def _repr_html_(self) -> str:
-        return html_view.of_ledger(self)
+        return html_view.render_ledger(self)
 
     @classmethod
     def open(
@@ -161,7 +161,7 @@ class Ledger:
             clock,
             storage_clock,
             create,
-            message_attributes.sender_id(sender_id),
+            message_attributes.check_sender_id(sender_id),
             read_only,
             passing,
         )
@@ -186,7 +186,7 @@ class Ledger:
     ) -> Ledger:
         """Return a ledger in this process's memory, without DataFrames: the executable specification of the rules."""
         settings = settings or Settings()
-        return cls(MemoryStore(settings, message_attributes.sender_id(sender_id)), clock, settings)
+        return cls(MemoryStore(settings, message_attributes.check_sender_id(sender_id)), clock, settings)
 
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
@@ -202,12 +202,17 @@ class Ledger:
             QueueDeletedRecently: With Limits=SQS, a queue of that name was deleted within the setting deletion_interval
                 (by default 60 s).
         """
-        attribute_rules.queue_name(name, attributes)
+        attribute_rules.check_queue_name(name, attributes)
         # An empty value that is no mapping must be refused, too.
-        complete = attribute_rules.complete({} if attributes is None else attributes, account=self.settings.account)
-        own_tags = attribute_rules.tags({} if tags is None else tags)
+        complete = attribute_rules.complete_attributes(
+            {} if attributes is None else attributes, account=self.settings.account
+        )
+        own_tags = attribute_rules.check_tags({} if tags is None else tags)
         record = self.store.create_queue(name, complete, own_tags, self.clock)
-        stored, requested = attribute_rules.answered(record.attributes), attribute_rules.answered(complete)
+        stored, requested = (
+            attribute_rules.answer_attributes(record.attributes),
+            attribute_rules.answer_attributes(complete),
+        )
         for attribute in attributes or {}:
             if stored.get(attribute) != requested.get(attribute):
                 raise QueueNameExists(name, attribute, stored.get(attribute), requested.get(attribute))
@@ -218,7 +223,7 @@ class Ledger:
 
     def queue(self, name: str) -> Queue:
         """Return the queue of this name. Raises QueueDoesNotExist."""
-        return self._queue(self._named(name))
+        return self._queue(self._find_record(name))
 
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """Return the queues whose names begin with `prefix`, sorted by name.
@@ -238,7 +243,7 @@ class Ledger:
         A queue that is made again under the name meanwhile stays. Raises QueueDoesNotExist, also when another delete of
         the same queue was first.
         """
-        self.store.delete_queue(self._named(name), self.clock)
+        self.store.delete_queue(self._find_record(name), self.clock)
         log.info("the queue %s is deleted", name)
 
     def view(self, name: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> DataFrame:
@@ -406,7 +411,7 @@ class Ledger:
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
         if judged.is_near(self.clock()):
-            carry_on(opened.store, self.clock)
+            continue_abandoned_tasks(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
             # Ages that could not be judged dropped nothing. Leave the round unrecorded, so that it stays due.
@@ -455,7 +460,7 @@ class Ledger:
         from ledger.store.delta.backups import back_up
 
         opened = self._require_delta("backup")
-        return back_up(opened.engine, opened.transactions, dest, progress.report(report, log.info))
+        return back_up(opened.engine, opened.transactions, dest, progress.choose_report(report, log.info))
 
     @staticmethod
     def restore_backup(
@@ -477,7 +482,7 @@ class Ledger:
         """
         from ledger.store.delta.backups import restore_backup
 
-        return restore_backup(source, root, replace, progress.report(report, log.info))[1]
+        return restore_backup(source, root, replace, progress.choose_report(report, log.info))[1]
 
     def _require_delta(self, call: str) -> OpenLedger:
         if self._opened is None:
@@ -490,7 +495,7 @@ class Ledger:
             raise SparkIsNeeded(f"{call} needs Spark: open the ledger with Ledger.open(root, spark=spark)")
         return opened, opened.spark
 
-    def _named(self, name: str) -> QueueRecord:
+    def _find_record(self, name: str) -> QueueRecord:
         if not isinstance(name, str):
             raise InvalidParameterValue("QueueName", name, "Must be a text")
         return self.store.queue(name)

@@ -61,9 +61,9 @@ class Message:
         """Return the message's SQS system attributes as text. Timestamps are in milliseconds."""
         texts = {
             "SenderId": self.sender_id or self.account.account_id,
-            "SentTimestamp": _timestamp(self.sent_at),
+            "SentTimestamp": _format_timestamp(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
-            "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
+            "ApproximateFirstReceiveTimestamp": _format_timestamp(self.first_received_at),
             "MessageGroupId": self.message_group_id,
             "MessageDeduplicationId": self.message_deduplication_id,
             # SQS's form of the number has 20 digits.
@@ -119,5 +119,5 @@ class _SharedInstants(dict[int | None, Any]):
         return made
 
 
-def _timestamp(at: datetime | None) -> str | None:
+def _format_timestamp(at: datetime | None) -> str | None:
     return None if at is None else str(round(at.timestamp() * 1_000))

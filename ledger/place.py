@@ -15,7 +15,7 @@ from ledger.errors import StorageFailed
 from ledger.rules.location import Location, locate, recorded
 
 
-def here(field: str, value: object) -> Location:
+def locate_here(field: str, value: object) -> Location:
     """Return the place that a user names: see `rules.location.locate`. Raises InvalidParameterValue for `field`.
 
     Relative paths begin at the process's working folder, and `~` is the home of its user.
@@ -28,7 +28,7 @@ def here(field: str, value: object) -> Location:
     return place
 
 
-def absent_folders(location: str) -> list[Path]:
+def find_absent_folders(location: str) -> list[Path]:
     """Return the missing folders of a local path, the innermost first."""
     place = recorded(location)
     if not place.is_local:

@@ -11,7 +11,7 @@ from ledger.claim import Claim, receive, receive_many
 from ledger.client import queue_settings, sending, settling, transfers
 from ledger.client.access import Access
 from ledger.client.arrow_rows import SentTable
-from ledger.client.explanation import OF_QUEUE, Explanation, explain, numbered
+from ledger.client.explanation import QUEUE_VERBS, Explanation, explain, name_arguments
 from ledger.client.move_tasks import MoveTasks
 from ledger.client.settling import Settling
 from ledger.client.tables import ArrowTable
@@ -50,7 +50,7 @@ class Queue(Settling):
         return f"Queue({self.name!r})"
 
     def _repr_html_(self) -> str:
-        return html_view.of_queue(self)
+        return html_view.render_queue(self)
 
     def plot(self, last: float | None = None) -> Figure:
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
@@ -62,7 +62,7 @@ class Queue(Settling):
             InvalidParameterValue: `last` is no number of seconds > 0.
             LedgerError: The ledger is in memory, or matplotlib is not installed.
         """
-        figure: Figure = timeline_plot.of_queue(self.access, last)
+        figure: Figure = timeline_plot.plot_queue(self.access, last)
         return figure
 
     @property
@@ -277,16 +277,16 @@ class Queue(Settling):
         """
         of_frame: Callable[..., object] = function
         if per_row:
-            from ledger.work.functions import REASON, rowwise
+            from ledger.work.functions import REASON_COLUMN, rowwise
 
             if reason is not None:
                 bound = "With per_row a row that raises has its error as the reason"
                 raise InvalidParameterValue("reason", reason, bound, "Leave it out, and raise.")
             self.access.spark("Queue.work")
-            of_frame, reason = rowwise(function, schema), REASON
+            of_frame, reason = rowwise(function, schema), REASON_COLUMN
         work = Work(
             of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, schema, progress.report(report, tasks.work_log.info), bar, per_row,
+            park, stamped, schema, progress.choose_report(report, tasks.work_log.info), bar, per_row,
         )  # fmt: skip
         return Worker(self.access, work).run()
 
@@ -383,8 +383,8 @@ class Queue(Settling):
         consumption = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
             flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost, flush_cost, max_bytes,
-            group_limits, limits_folder, progress.report(report, tasks.log.info),
-            progress.report(report, tasks.log.warning),
+            group_limits, limits_folder, progress.choose_report(report, tasks.log.info),
+            progress.choose_report(report, tasks.log.warning),
         )  # fmt: skip
         return consume(self.access, consumption, bar)
 
@@ -421,7 +421,7 @@ class Queue(Settling):
         def call(access: Access) -> object:
             return getattr(Queue(access), verb)(*arguments, **options)
 
-        return explain(self.access, verb, OF_QUEUE, call, numbered(arguments, options))
+        return explain(self.access, verb, QUEUE_VERBS, call, name_arguments(arguments, options))
 
     def peek(self, message_id: str) -> Message:
         """Return a message of the queue in any state, and change nothing. Raises MessageDoesNotExist."""
@@ -438,7 +438,7 @@ class Queue(Settling):
             OutputUnreadable: The message is in doubt, and the output table cannot say whether its row is in.
         """
         record = self.access.record()
-        bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
+        bounds.check_visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
         if not self.access.store.lock(record, message_id, visibility_timeout, self.access.clock):
             raise LedgerError(
                 f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
@@ -459,7 +459,7 @@ class Queue(Settling):
                 of all messages.
             InvalidParameterValue: The age is no number of seconds.
         """
-        age = None if older_than is None else bounds.milliseconds_of_age("older_than", older_than)
+        age = None if older_than is None else bounds.convert_age("older_than", older_than)
         count = self.access.store.purge(self.access.record(), self.access.clock, age)
         log.info("%d messages of %s were purged", count, self.name)
         return count
@@ -539,7 +539,7 @@ class Queue(Settling):
         """
         return transfers.import_file(self.access, path, attempt_id, report, bar)
 
-    def release_postponed(self, receipt_id: str | None = settling.ALL, reason: str | None = None) -> int:
+    def release_postponed(self, receipt_id: str | None = settling.ALL_RECEIPTS, reason: str | None = None) -> int:
         """Make messages that are parked or postponed visible now. Return how many.
 
         `work` and `consume` park messages that failed too often. `consume` and `Claim.write` postpone messages for a
@@ -663,12 +663,14 @@ class Queue(Settling):
             ResourceNotFound: There is no queue `destination`.
         """
         task = self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
-        return redrive_rules.handle_of(task, self.arn)
+        return redrive_rules.encode_handle(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
         """Return this queue's latest message move tasks, at most `max_results`. The field `task` has a handle."""
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
-        return [task._replace(task=redrive_rules.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
+        return [
+            task._replace(task=redrive_rules.encode_handle(task, self.arn)) for task in self._move_tasks().all()[:most]
+        ]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
         """Cancel a running task. Return the approximate number of messages that it moved, which stay moved.
@@ -712,12 +714,12 @@ class Queue(Settling):
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Add these tags, or replace tags of the same keys, as SQS's TagQueue."""
-        new_tags = attribute_rules.tags(tags)
+        new_tags = attribute_rules.check_tags(tags)
         queue_settings.change_tags(self.access, lambda known: {**known, **new_tags})
 
     def untag(self, keys: Sequence[str]) -> None:
         """Remove the tags of these keys, as SQS's UntagQueue. Keys that the queue does not have are no error."""
-        removed_keys = attribute_rules.tag_keys(keys)
+        removed_keys = attribute_rules.check_tag_keys(keys)
         queue_settings.change_tags(
             self.access, lambda known: {key: value for key, value in known.items() if key not in removed_keys}
         )

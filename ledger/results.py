@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeVar
 
 from ledger.errors import LedgerError
-from ledger.notebook.html_view import of_fields, of_outcomes
+from ledger.notebook.html_view import render_fields, render_outcomes
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
 from ledger.store.protocol import StoredSend
@@ -18,7 +18,7 @@ class OutcomeList(list[One]):
     """A list of outcomes, in the order of the input. Notebooks show it as a table."""
 
     def _repr_html_(self) -> str:
-        return of_outcomes(self)
+        return render_outcomes(self)
 
 
 class SendOutcome(str):
@@ -50,7 +50,7 @@ class SendOutcome(str):
 
     def _repr_html_(self) -> str:
         names = ("message_id", "sequence_number", "error_code", "error_message")
-        return of_fields(self, names)
+        return render_fields(self, names)
 
     @property
     def successful(self) -> bool:
@@ -107,7 +107,7 @@ class HandleOutcome:
     error_message: str | None = None
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("receipt_handle", "outcome", "error_code", "error_message"))
+        return render_fields(self, ("receipt_handle", "outcome", "error_code", "error_message"))
 
     @property
     def successful(self) -> bool:
@@ -137,7 +137,7 @@ class Counts:
     moved: int = 0
 
     def _repr_html_(self) -> str:
-        return of_fields(self, [field.name for field in fields(self)])
+        return render_fields(self, [field.name for field in fields(self)])
 
     @property
     def stored(self) -> int:
@@ -145,7 +145,7 @@ class Counts:
         return self.visible + self.delayed + self.locked
 
 
-def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
+def _add_fields(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
     return [first + second for first, second in zip(astuple(one), astuple(other))]
 
 
@@ -164,10 +164,10 @@ class Worked:
 
     def and_then(self, more: Worked) -> Worked:
         """Return the sum of both results."""
-        return Worked(*_added(self, more))
+        return Worked(*_add_fields(self, more))
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("claims", "messages", "failed", "lost"))
+        return render_fields(self, ("claims", "messages", "failed", "lost"))
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,10 @@ class Consumed:
 
     def and_then(self, more: Consumed) -> Consumed:
         """Return the sum of both results."""
-        return Consumed(*_added(self, more))
+        return Consumed(*_add_fields(self, more))
 
     def _repr_html_(self) -> str:
-        return of_fields(self, [field.name for field in fields(self)])
+        return render_fields(self, [field.name for field in fields(self)])
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Copied:
     before: int = 0
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("messages", "before"))
+        return render_fields(self, ("messages", "before"))
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Exported:
     bytes: int
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("path", "messages", "bytes"))
+        return render_fields(self, ("path", "messages", "bytes"))
 
 
 @dataclass(frozen=True)
@@ -241,4 +241,4 @@ class Settled:
     failed: int = 0
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("messages", "lost", "failed"))
+        return render_fields(self, ("messages", "lost", "failed"))

@@ -22,16 +22,16 @@ else:
 
 ENGINES = ("auto", "spark", "delta-rs")
 MERGES = AUTO, STATEMENT = ("auto", "statement")
-WORDS = {"engine": ENGINES, "merge": MERGES}
-TABLE = "ledger"
-YEAR = 31_536_000
+ALLOWED_WORDS = {"engine": ENGINES, "merge": MERGES}
+SETTINGS_TABLE = "ledger"
+YEAR_SECONDS = 31_536_000
 #: The pattern of each text setting, and its bound in words.
-TEXTS = {
+TEXT_PATTERNS = {
     "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
     "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
 }
 #: The greatest value of each number setting.
-MOST = {
+GREATEST_VALUES = {
     # The bound of the pause between attempts doubles, and a float overflows after about 1,030 doublings.
     "maximum_attempts": 1_000,
     "losses_before_waiting": 1_000,
@@ -39,17 +39,17 @@ MOST = {
     "messages_per_file": SEQ_BOUND,
     # A waiting receive looks at least once a second.
     "poll_interval": 1,
-    "keep_deleted_receipts": YEAR,
-    "open_segment_seconds": YEAR,
-    "maximum_clock_skew": YEAR,
-    "mark_seconds": YEAR,
-    "purge_interval": YEAR,
-    "deletion_interval": YEAR,
-    "log_retention": YEAR,
-    "deleted_file_retention": YEAR,
+    "keep_deleted_receipts": YEAR_SECONDS,
+    "open_segment_seconds": YEAR_SECONDS,
+    "maximum_clock_skew": YEAR_SECONDS,
+    "mark_seconds": YEAR_SECONDS,
+    "purge_interval": YEAR_SECONDS,
+    "deletion_interval": YEAR_SECONDS,
+    "log_retention": YEAR_SECONDS,
+    "deleted_file_retention": YEAR_SECONDS,
 }
 #: A reader of a version needs its commits and files for as long as it reads.
-LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
+SMALLEST_VALUES = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: 0 turns the rules of these settings off.
 MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
@@ -97,7 +97,7 @@ class Settings:
             value = getattr(self, field.name)
             if value is field.default is None:
                 continue
-            bound = _broken_bound(field.name, value, int if field.default is None else type(field.default))
+            bound = _find_broken_bound(field.name, value, int if field.default is None else type(field.default))
             if bound:
                 raise InvalidParameterValue(field.name, value, bound, _advice_of_default(field.default))
         if self.log_retention is not None:
@@ -123,7 +123,7 @@ class Settings:
                 names the file.
         """
         try:
-            return cls(**_checked_table(_tables(path)))
+            return cls(**_require_ledger_table(_read_tables(path)))
         except InvalidParameterValue as error:
             raise InvalidParameterValue(error.field, error.value, error.bound, f"{error.fix} (in {path})") from None
 
@@ -136,12 +136,12 @@ def require_within(
         raise InvalidParameterValue(name, value, bound, fix)
 
 
-def _broken_bound(name: str, value: object, kind: type) -> str | None:
+def _find_broken_bound(name: str, value: object, kind: type) -> str | None:
     """Return the bound that a value breaks, in words, or None."""
-    if name in WORDS:
-        return None if value in WORDS[name] else f"Must be one of {', '.join(WORDS[name])}"
-    if name in TEXTS:
-        pattern, bound = TEXTS[name]
+    if name in ALLOWED_WORDS:
+        return None if value in ALLOWED_WORDS[name] else f"Must be one of {', '.join(ALLOWED_WORDS[name])}"
+    if name in TEXT_PATTERNS:
+        pattern, bound = TEXT_PATTERNS[name]
         return None if isinstance(value, str) and re.fullmatch(pattern, value) else bound
     if kind is bool:
         return None if isinstance(value, bool) else "Must be true or false"
@@ -150,16 +150,16 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
     if (
         isinstance(value, kinds)
         and not isinstance(value, bool)
-        and max(0, LEAST.get(name, 0) - 1) < value <= MOST[name]
+        and max(0, SMALLEST_VALUES.get(name, 0) - 1) < value <= GREATEST_VALUES[name]
     ):
         return None
     if value == 0 and isinstance(value, int) and not isinstance(value, bool) and name in MAY_BE_0:
         return None
-    least = f">= {LEAST[name]}" if name in LEAST else ">= 0" if name in MAY_BE_0 else "> 0"
-    return f"Must be a {'whole ' * (kind is int)}number {least} and <= {MOST[name]}"
+    least = f">= {SMALLEST_VALUES[name]}" if name in SMALLEST_VALUES else ">= 0" if name in MAY_BE_0 else "> 0"
+    return f"Must be a {'whole ' * (kind is int)}number {least} and <= {GREATEST_VALUES[name]}"
 
 
-def _tables(path: str | Path) -> dict[str, Any]:
+def _read_tables(path: str | Path) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         return tables
@@ -170,14 +170,19 @@ def _tables(path: str | Path) -> dict[str, Any]:
     raise InvalidParameterValue("settings", str(path), bound, fix)
 
 
-def _checked_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in sorted(set(tables) - {TABLE}):
+def _require_ledger_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in sorted(set(tables) - {SETTINGS_TABLE}):
         raise InvalidParameterValue(
-            name, tables[name], f"Settings belong in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
+            name,
+            tables[name],
+            f"Settings belong in the table [{SETTINGS_TABLE}]",
+            f"Put it below a line [{SETTINGS_TABLE}].",
         )
-    table = tables.get(TABLE, {})
+    table = tables.get(SETTINGS_TABLE, {})
     if not isinstance(table, Mapping):
-        raise InvalidParameterValue(TABLE, table, "Must be a table", f"Write a line [{TABLE}] and settings below it.")
+        raise InvalidParameterValue(
+            SETTINGS_TABLE, table, "Must be a table", f"Write a line [{SETTINGS_TABLE}] and settings below it."
+        )
     names = [field.name for field in fields(Settings)]
     for name in sorted(set(table) - set(names)):
         close = difflib.get_close_matches(name, names, 1)

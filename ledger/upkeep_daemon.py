@@ -31,7 +31,7 @@ from ledger.errors import (
     TableAltered,
     UnsafeStorage,
 )
-from ledger.rules.limits import MILLISECONDS, seconds_of_time
+from ledger.rules.limits import MILLISECONDS, parse_seconds
 from ledger.rules.upkeep import Round, why_due
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 OLD_LEASE_SECONDS = 3_600.0
 #: If the period is longer, the longest pause is the period.
-LONGEST_PAUSE = 3_600.0
+LONGEST_PAUSE_SECONDS = 3_600.0
 #: Each pause is up to this fraction longer or shorter, so that processes do not look at the same time.
-JITTER = 0.1
+JITTER_FRACTION = 0.1
 #: The errors that a retry cannot fix: a person has to.
-UNMENDED = (
+UNMENDED_ERRORS = (
     ForkedProcess,
     InvalidParameterValue,
     LedgerDamaged,
@@ -62,18 +62,18 @@ UNMENDED = (
 SHORTEST_PERIOD, LONGEST_PERIOD = 1.0, 86_400.0
 
 
-def period_of(name: str, text: str) -> float:
+def parse_period(name: str, text: str) -> float:
     """Return a period in seconds, from a text such as 90, 90s, 5m or 1h.
 
     Raises InvalidParameterValue, about the option `name`, unless the period is from 1 s to 24 h.
     """
-    seconds = seconds_of_time(text, "smh") or 0.0
+    seconds = parse_seconds(text, "smh") or 0.0
     if not SHORTEST_PERIOD <= seconds <= LONGEST_PERIOD:
         raise InvalidParameterValue(name, text, "Must be a time from 1s to 24h", "Such as 90s, 5m or 1h.")
     return seconds
 
 
-def in_unit(period: float) -> str:
+def format_period(period: float) -> str:
     sizes = (("h", 3_600), ("m", 60), ("s", 1))
     unit, size = next((unit, size) for unit, size in sizes if size == 1 or period % size == 0)
     return f"{period / size:g}{unit}"
@@ -103,7 +103,7 @@ class Upkeeper:
         from 0 to 1.
         """
         self._ledger, self._period, self._vacuum = ledger, period, vacuum
-        self._report, self._passing, self._jitter = report or _log, passing, jitter
+        self._report, self._passing, self._jitter = report or _log_report, passing, jitter
         self._rounds = ledger.rounds()
         self._failures = 0
         #: The round that was last on record, and for how many seconds `visibility` then kept commits.
@@ -129,11 +129,11 @@ class Upkeeper:
             log.info("the round of upkeep ends before it is done: the process was told to end")
         except Exception as error:
             self._failures += 1
-            self._log_failure(error, pause := self._pause())
+            self._log_failure(error, pause := self._choose_pause())
             return pause
         else:
             self._failures = 0
-        return self._pause()
+        return self._choose_pause()
 
     def run_if_due(self, is_ended: Callable[[], bool] = lambda: False, *, once: bool = True) -> UpkeepReport | None:
         """Run a round if one is due and this process gets the lease. Return its report, or None if no round ran.
@@ -143,7 +143,7 @@ class Upkeeper:
         """
         looked, now = self._rounds.look(), self._ledger.clock()
         over = self._is_over(looked, now if once else None)
-        why = why_due(looked.load(now), self._log_retention(looked))
+        why = why_due(looked.load(now), self._read_log_retention(looked))
         if why is None:
             log.debug("no round of upkeep is due")
             return None
@@ -157,7 +157,7 @@ class Upkeeper:
             log.warning("the holder of upkeep's lease %d has not ended its round: this process does it", looked.lease)
         log.info("a round of upkeep begins: %s", why)
         try:
-            done = self._ledger.upkeep(self._vacuum, lambda step: _step(step, is_ended))
+            done = self._ledger.upkeep(self._vacuum, lambda step: _check_step(step, is_ended))
         finally:
             self._give_back()
         if any(vars(done).values()):
@@ -175,7 +175,7 @@ class Upkeeper:
         age = 0 if now is None or looked.leased_at is None else now - looked.leased_at
         return age > OLD_LEASE_SECONDS * MILLISECONDS or passed - self._seen[1] >= LEASE_SECONDS
 
-    def _log_retention(self, looked: Look) -> int:
+    def _read_log_retention(self, looked: Look) -> int:
         if self._retention is None or self._retention[0] != looked.last:
             self._retention = looked.last, self._rounds.log_retention()
         return self._retention[1]
@@ -186,12 +186,12 @@ class Upkeeper:
         except LedgerError as error:
             log.warning("upkeep's lease could not be given back, and is over in %d s: %s", LEASE_SECONDS, error)
 
-    def _pause(self) -> float:
-        pause: float = min(self._period * 2.0**self._failures, max(self._period, LONGEST_PAUSE))
-        return pause * (1 + JITTER * (2 * self._jitter() - 1))
+    def _choose_pause(self) -> float:
+        pause: float = min(self._period * 2.0**self._failures, max(self._period, LONGEST_PAUSE_SECONDS))
+        return pause * (1 + JITTER_FRACTION * (2 * self._jitter() - 1))
 
     def _log_failure(self, error: Exception, pause: float) -> None:
-        if isinstance(error, UNMENDED):
+        if isinstance(error, UNMENDED_ERRORS):
             log.error("upkeep failed, which no retry mends; the next look is in %.0f s: %s", pause, error)
         elif isinstance(error, LedgerError):
             log.warning("upkeep failed, and is tried again in %.0f s: %s", pause, error)
@@ -199,17 +199,17 @@ class Upkeeper:
             log.error("upkeep failed, and is tried again in %.0f s", pause, exc_info=error)
 
 
-def _step(step: str, is_ended: Callable[[], bool]) -> None:
+def _check_step(step: str, is_ended: Callable[[], bool]) -> None:
     if is_ended():
         raise _Ended
     log.debug("%s", step)
 
 
-def _log(done: UpkeepReport) -> None:
-    log.info("a round of upkeep did: %s", in_words(done))
+def _log_report(done: UpkeepReport) -> None:
+    log.info("a round of upkeep did: %s", describe_round(done))
 
 
-def in_words(done: UpkeepReport) -> str:
+def describe_round(done: UpkeepReport) -> str:
     """Return in words what a round did, without work whose count is 0."""
     counts = {name.replace("_", " "): count for name, count in vars(done).items() if count}
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"

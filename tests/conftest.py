@@ -44,12 +44,12 @@ def matches(item, patterns):
 def spark():
     """The suite's one Spark session, with settings for tiny tables."""
     from ledger.runtime.cache import RuntimeSetupError
-    from ledger.runtime.jars import jars_of, s3_packages
+    from ledger.runtime.jars import find_or_fetch_jars, s3_packages
     from ledger.runtime.session import spark_session
 
     # Once it runs there is no adding to its class path. What is tested on S3 asks again, and fails then.
     with contextlib.suppress(RuntimeSetupError):
-        jars_of(s3_packages())
+        find_or_fetch_jars(s3_packages())
     session = spark_session("tests", small=True)
     yield session
     session.stop()
@@ -69,7 +69,7 @@ def short_waits(monkeypatch):
     """A worker and a consumer in this process find out soon that their queue is empty: nobody sends meanwhile."""
     from ledger.work import consumer, worker
 
-    monkeypatch.setattr(worker, "WAIT", 0.05)
+    monkeypatch.setattr(worker, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.05)
 
 

@@ -113,8 +113,8 @@ def privates_of_others(source: str) -> list[tuple[int, str, str]]:
     return [one for one in used if one[1] not in own]
 
 
-def code_lines(source: str) -> int:
-    """How many lines of a source are code: no docstring, comment, import, empty line, stub of an overload."""
+def code_lines(source: str, *, imports: bool = True) -> int:
+    """How many lines of a source are code: no docstring, comment, empty line or stub of an overload."""
     nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -124,7 +124,7 @@ def code_lines(source: str) -> int:
         is_text = (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         )
-        if is_text or isinstance(node, (ast.Import, ast.ImportFrom)):
+        if is_text or (not imports and isinstance(node, (ast.Import, ast.ImportFrom))):
             lines.difference_update(range(node.lineno, node.end_lineno + 1))
         elif isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
             lines.difference_update(range(node.decorator_list[0].lineno, node.end_lineno + 1))

@@ -104,7 +104,7 @@ def test_a_lease_that_ran_out_and_a_dead_letter_are_said(ledger, clock, said):
 def test_a_lost_race_says_how_often_and_the_end_of_all_tries_is_a_warning(said):
     attempts = Attempts("receive", 3, 0.0, 0.0)
     assert list(attempts) == [0, 1, 2]
-    assert str(attempts.outlasted())
+    assert str(attempts.give_up())
     assert [line.split(",")[-1] for line in said("ledger.retries")[:2]] == [" attempt 2", " attempt 3"]
     assert "given up" in said("ledger.retries", logging.WARNING)[0]
 

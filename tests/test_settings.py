@@ -15,7 +15,16 @@ from ledger import Ledger, Settings
 from ledger.delta_log.protocol import COMMIT_DAYS, FILE_DAYS
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import AZURE, GCS, OBJECT_STORES, S3
-from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, WORDS, YEAR, tomllib
+from ledger.settings import (
+    ALLOWED_WORDS,
+    GREATEST_VALUES,
+    MAY_BE_0,
+    SETTINGS_TABLE,
+    SMALLEST_VALUES,
+    TEXT_PATTERNS,
+    YEAR_SECONDS,
+    tomllib,
+)
 from ledger.store.delta.dataframes import bulk_send
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -44,13 +53,13 @@ def refusal(path) -> InvalidParameterValue:
 
 def test_the_file_says_every_default():
     said = {name: value for name, value in FIELDS.items() if value is not None}
-    assert tomllib.loads(FILE.read_text()) == {TABLE: said}
+    assert tomllib.loads(FILE.read_text()) == {SETTINGS_TABLE: said}
     assert Settings.read(FILE) == Settings()
 
 
 def test_what_the_file_says_of_the_tables_of_a_new_ledger_is_what_they_say():
     text = re.sub("^# (.*_retention = )", r"\1", FILE.read_text(), flags=re.MULTILINE)
-    said = tomllib.loads(text)[TABLE]
+    said = tomllib.loads(text)[SETTINGS_TABLE]
     assert said["log_retention"] == COMMIT_DAYS * 86_400 and said["deleted_file_retention"] == FILE_DAYS * 86_400
 
 
@@ -61,15 +70,17 @@ def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(na
     assert len(stands) == 1
     assert len(re.findall(rf"^\W*{name}\s*=", FILE.read_text(), re.MULTILINE)) == 1, "not in a comment either"
     comment = " ".join(line.lstrip("# ") for line in stands[0].splitlines())
-    if name in MOST:
-        assert re.search(rf"({LEAST.get(name, 1):_} to|at most) {MOST[name]:_}\b", comment), comment
+    if name in GREATEST_VALUES:
+        assert re.search(rf"({SMALLEST_VALUES.get(name, 1):_} to|at most) {GREATEST_VALUES[name]:_}\b", comment), (
+            comment
+        )
         assert re.search(r"\b(Attempts|Messages|Seconds), ", comment), "it says the unit"
     elif isinstance(FIELDS[name], bool):
         assert "true or false" in comment
-    elif name in TEXTS:
-        assert TEXTS[name][1].removeprefix("Must be ") in comment
+    elif name in TEXT_PATTERNS:
+        assert TEXT_PATTERNS[name][1].removeprefix("Must be ") in comment
     else:
-        assert all(f'"{word}"' in comment for word in WORDS[name])
+        assert all(f'"{word}"' in comment for word in ALLOWED_WORDS[name])
 
 
 def test_the_file_says_of_the_engine_and_of_clocks_which_storages_the_code_means():
@@ -87,14 +98,14 @@ def test_the_file_says_of_the_engine_and_of_clocks_which_storages_the_code_means
 
 def test_every_number_has_a_bound_and_keeps_it():
     numbers = {name for name, default in FIELDS.items() if type(default) in (int, float)}
-    assert set(MOST) == numbers | {name for name, default in FIELDS.items() if default is None}
-    for name, most in MOST.items():
-        assert getattr(Settings(**{"log_retention": YEAR, name: most}), name) == most
-        least = LEAST.get(name, 0)
+    assert set(GREATEST_VALUES) == numbers | {name for name, default in FIELDS.items() if default is None}
+    for name, most in GREATEST_VALUES.items():
+        assert getattr(Settings(**{"log_retention": YEAR_SECONDS, name: most}), name) == most
+        least = SMALLEST_VALUES.get(name, 0)
         for beyond in (most + 1, *(() if name in MAY_BE_0 else (least - 1 if least else 0,)), -1):
             with pytest.raises(InvalidParameterValue, match=rf"parameter {name} .*>=? {least} and <= {most}"):
                 Settings(**{name: beyond})
-    for name, least in LEAST.items():
+    for name, least in SMALLEST_VALUES.items():
         assert getattr(Settings(**{"deleted_file_retention": 3_600, name: least}), name) == least
     for name in MAY_BE_0:
         assert getattr(Settings(**{name: 0}), name) == 0
@@ -105,7 +116,7 @@ def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
     from ledger.store.delta.commit import transactions
 
     monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
-    transactions.pause(MOST["maximum_attempts"], transactions.FIRST_PAUSE, transactions.LONGEST_PAUSE)
+    transactions.pause(GREATEST_VALUES["maximum_attempts"], transactions.FIRST_PAUSE, transactions.LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,9 @@ def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
 def test_a_wrong_value_is_refused_with_field_bound_fix_and_file(written, name, text):
     error = refusal(written(f"[ledger]\n{name} = {text}\n"))
     default = FIELDS[name]
-    shown = {bool: f"{default}".lower(), str: f'"{default}"'}.get(type(default), f"{default:_}" if name in MOST else "")
+    shown = {bool: f"{default}".lower(), str: f'"{default}"'}.get(
+        type(default), f"{default:_}" if name in GREATEST_VALUES else ""
+    )
     assert error.field == name and error.bound.startswith("Must be") and f"Its default is {shown}." in error.fix
 
 

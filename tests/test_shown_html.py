@@ -14,10 +14,10 @@ from IPython.core.formatters import HTMLFormatter
 from ledger import Ledger
 from ledger.client.settling import apply
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, field_table
+from ledger.notebook.html_view import MOST_OUTCOMES, MOST_QUEUES, render_table
 from ledger.notebook.timeline_plot import IN_FLIGHT, LOST
 from ledger.rules.visibility import Verb
-from ledger.runtime.progress import report
+from ledger.runtime.progress import choose_report
 from ledger.store.protocol import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 
@@ -133,7 +133,7 @@ def test_a_list_of_outcomes_is_a_list_to_everyone_and_a_table_in_notebooks_failu
 
 
 def test_every_text_is_escaped():
-    html = field_table("<title>", [("<name>", "<script>alert('\"&')</script>")])
+    html = render_table("<title>", [("<name>", "<script>alert('\"&')</script>")])
     assert "<script" not in html and "<title>" not in html and "<name>" not in html
     assert "&lt;script&gt;alert(&#x27;&quot;&amp;&#x27;)&lt;/script&gt;" in html
 
@@ -323,8 +323,8 @@ def test_a_plot_without_a_history_says_so(memory, of_two):
 def test_steps_are_printed_to_whoever_sits_there_and_logged_elsewhere(monkeypatch, capsys):
     logged, own = [], []
     monkeypatch.delattr(sys, "ps1", raising=False)
-    report(None, logged.append)("one")
+    choose_report(None, logged.append)("one")
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
-    report(None, logged.append)("two")
-    report(own.append, logged.append)("three")
+    choose_report(None, logged.append)("two")
+    choose_report(own.append, logged.append)("three")
     assert (logged, own, capsys.readouterr().out) == (["one"], ["three"], "two\n")

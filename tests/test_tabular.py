@@ -14,10 +14,10 @@ import pytest
 from ledger import Ledger
 from ledger.client.tables import (
     UnreadableByLibrary,
-    arrow_table,
-    for_spark,
+    convert_for_spark,
     is_integer,
     is_text,
+    read_arrow_table,
     reading_by_library,
     require_column,
 )
@@ -69,8 +69,8 @@ def test_texts_are_texts_in_every_encoding(queue, name):
 def test_receipt_handles_groups_and_ids_are_read_in_every_encoding(tmp_path, name):
     ledger = Ledger.open(str(tmp_path / "ledger"))
     fifo = ledger.create_queue("work.fifo", {"FifoQueue": True, "ContentBasedDeduplication": False})
-    texts = arrow_table("rows", OF_TEXTS[name])["body"]
-    encoded = pa.chunked_array(arrow_table("rows", OF_TEXTS[name])["body"].chunks)
+    texts = read_arrow_table("rows", OF_TEXTS[name])["body"]
+    encoded = pa.chunked_array(read_arrow_table("rows", OF_TEXTS[name])["body"].chunks)
     given = pa.table({"body": TEXTS, "message_group_id": encoded, "message_deduplication_id": ["1", "2", "3"]})
     assert fifo.send(given).count == len(texts)
     claim = fifo.receive(None)
@@ -103,21 +103,21 @@ def test_nested_values_are_the_same_behind_an_offset_and_beside_nulls(offset):
     maps = pa.array([[("a", "x")], None, [("b", None)], []], pa.map_(pa.string(), pa.string_view()))[offset:]
     deep = pa.array([[["a"], None], None, [], [["b"]]], pa.list_view(pa.large_list(pa.string_view())))[offset:]
     given = pa.table({"lists": lists, "structs": structs, "maps": maps, "deep": deep})
-    read = arrow_table("rows", given)
+    read = read_arrow_table("rows", given)
     assert read.to_pydict() == given.to_pydict() and "view" not in str(read.schema)
     read.validate(full=True)
-    assert arrow_table("rows", pa.table({"x": views[offset:]}))["x"].to_pylist() == views[offset:].to_pylist()
+    assert read_arrow_table("rows", pa.table({"x": views[offset:]}))["x"].to_pylist() == views[offset:].to_pylist()
 
 
 def test_extension_types_are_read_or_refused_by_name():
     number = uuid.UUID("12345678123456781234567812345678")
-    read = arrow_table(
+    read = read_arrow_table(
         "rows",
         pa.table({"x": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([number.bytes, None], pa.binary(16)))}),
     )
     assert read["x"].to_pylist() == [str(number), None]
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 3)))
-    assert arrow_table("rows", pa.table({"x": tensors}))["x"].to_pylist() == [[1.0] * 3] * 2
+    assert read_arrow_table("rows", pa.table({"x": tensors}))["x"].to_pylist() == [[1.0] * 3] * 2
     refused = {
         "fixed_shape_tensor": pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 3, 4)))}),
         "pandas.period": pd.DataFrame({"x": pd.period_range("2024-01", periods=2, freq="M")}),
@@ -131,7 +131,7 @@ def test_extension_types_are_read_or_refused_by_name():
     }
     for name, table in refused.items():
         with pytest.raises(InvalidParameterValue, match=name) as error:
-            arrow_table("rows", table)
+            read_arrow_table("rows", table)
         assert (error.value.field, error.value.value) == ("column", "x") and error.value.fix
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_table_is_said():
         (pa.array([1]), "single column"),
     ):  # fmt: skip
         with pytest.raises(InvalidParameterValue, match=said):
-            arrow_table("rows", value)
+            read_arrow_table("rows", value)
 
 
 def test_a_panic_of_a_rust_library_is_an_error_of_ours():
@@ -184,7 +184,7 @@ def test_a_panic_of_a_rust_library_is_an_error_of_ours():
             raise pl.exceptions.PanicException("index out of bounds")
 
     with pytest.raises(InvalidParameterValue, match="index out of bounds"):
-        arrow_table("rows", Panics())
+        read_arrow_table("rows", Panics())
     with pytest.raises(KeyboardInterrupt), reading_by_library():
         raise KeyboardInterrupt
 
@@ -235,7 +235,7 @@ def test_an_empty_table_is_pardoned_whatever_its_types_are(queue):
 def test_pandas_makes_floats_of_what_is_missing():
     """Of a column without values, and of whole numbers beside a missing one."""
     frame = pd.DataFrame({"reason": [np.nan, np.nan], "seconds": [30.0, np.nan], "half": [0.5, 1.0]})
-    table = arrow_table("rows", frame)
+    table = read_arrow_table("rows", frame)
     assert require_column(table, "reason", is_text, "string").to_pylist() == [None, None]
     assert require_column(table, "seconds", is_integer, "int64").to_pylist() == [30, None]
     for name, right in (("half", is_integer), ("seconds", is_text)):
@@ -269,13 +269,13 @@ KEPT = [
 def test_a_value_of_pandas_objects_that_arrow_would_change_is_refused_with_its_row(values, row):
     frame = pd.DataFrame({"n": range(len(values)), "v": pd.Series(values, dtype=object)})
     with pytest.raises(InvalidParameterValue, match=f"Row {row} is of the class") as raised:
-        arrow_table("rows", frame)
+        read_arrow_table("rows", frame)
     assert raised.value.value == "v"
 
 
 @pytest.mark.parametrize("values", [*KEPT, [[DAY], []]])
 def test_values_of_pandas_objects_that_stay_as_they_are_are_taken(values):
-    table = arrow_table("rows", pd.DataFrame({"v": pd.Series(values, dtype=object)}))
+    table = read_arrow_table("rows", pd.DataFrame({"v": pd.Series(values, dtype=object)}))
     assert table.num_rows == len(values)
 
 
@@ -287,9 +287,9 @@ def test_nanoseconds_inside_objects_of_pandas_are_refused_and_not_dropped(value)
     whole = NANOSECOND.floor("us")
     frame = pd.DataFrame({"x": pd.Series([None, value], dtype="object")})
     with pytest.raises(InvalidParameterValue, match="Row 1 is of the class") as raised:
-        arrow_table("rows", frame)
+        read_arrow_table("rows", frame)
     assert raised.value.value == "x" and ".floor('us')" in raised.value.advice
-    assert arrow_table("rows", pd.DataFrame({"x": pd.Series([{"t": whole}], dtype="object")})).num_rows == 1
+    assert read_arrow_table("rows", pd.DataFrame({"x": pd.Series([{"t": whole}], dtype="object")})).num_rows == 1
 
 
 @pytest.mark.parametrize("rows", [{"a\0b": [1]}, {"a": [{"k\0m": 1}]}], ids=["column", "field"])
@@ -299,14 +299,14 @@ def test_nanoseconds_inside_objects_of_pandas_are_refused_and_not_dropped(value)
 def test_a_name_with_a_nul_is_refused(rows, library):
     """Arrow's C interface ends it there: it would be the name of another column, perhaps. Polars aborts the process."""
     with pytest.raises(InvalidParameterValue, match="NUL"):
-        arrow_table("rows", library(rows))
+        read_arrow_table("rows", library(rows))
 
 
 def test_for_spark_nanoseconds_are_microseconds_or_an_error():
     fine = pa.table({"x": pa.array([[{"t": 1_000}]], pa.list_(pa.struct([("t", pa.timestamp("ns", "UTC"))])))})
-    assert str(for_spark(fine).schema.field("x").type).count("timestamp[us") == 1
+    assert str(convert_for_spark(fine).schema.field("x").type).count("timestamp[us") == 1
     with pytest.raises(InvalidParameterValue, match="nanoseconds, which Spark does not keep"):
-        for_spark(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))
+        convert_for_spark(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))
 
 
 INTERVALS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())

@@ -24,7 +24,7 @@ from jobs.flights_demo import picture
 from jobs.flights_demo.history import History
 from ledger.ledger import Ledger
 from ledger.results import Consumed
-from ledger.store.delta.verbs.receipts import history as history_of
+from ledger.store.delta.verbs.receipts import read_events as history_of
 
 QUEUE = "texts"
 PROCESSES, CONCURRENCY, FLUSH_SECONDS, MAXIMUM_RECEIVES = 2, 2, 3.0, 3

@@ -17,7 +17,7 @@ class History(Timeline):
 
     def all_moments(self) -> list[Level]:
         """Return the counts of messages after each event, beginning with the send."""
-        return self.moments([(0.0, self._total)])
+        return self.list_levels([(0.0, self._total)])
 
     def taken_over(self, receipt_id: str) -> int:
         """Return how many messages of a claim expired and were received by others."""

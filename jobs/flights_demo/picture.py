@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger.notebook.timeline import ClaimSpan, Level
-from ledger.notebook.timeline_plot import LOST, STYLE, leases, levels
+from ledger.notebook.timeline_plot import LOST, STYLE, draw_claims, draw_levels
 
 
 def draw(
@@ -40,11 +40,11 @@ def draw(
         )
         end = moments[-1].at * 1.02
         total = moments[0].stored
-        levels(upper, moments, end, unit)
+        draw_levels(upper, moments, end, unit)
         proven = "none lost, none done twice" if is_proven else "NOT ALL CHECKS HOLD"
         title = f"{total:,} {unit} through a ledger: {proven}"
         upper.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=30)
-        leases(lower, holds, workers)
+        draw_claims(lower, holds, workers)
         lower.set_title("claims, from receive to acknowledgement", loc="left", fontsize=10)
         if killed:
             _accident(upper, lower, killed, [hold for hold in holds if hold.ran_out], moments, unit)

@@ -13,7 +13,7 @@ from jobs.flights_demo.progress import Progress
 from jobs.flights_demo.workers import Accident, Workers
 from ledger.ledger import Ledger
 from ledger.runtime.session import spark_session
-from ledger.store.delta.verbs.receipts import history as history_of
+from ledger.store.delta.verbs.receipts import read_events as history_of
 
 QUEUE = "flights"
 PARK, MAXIMUM_RECEIVES = 3_600, 2

@@ -8,16 +8,16 @@ from typing import Any
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist, QueueDoesNotExist
 from ledger.queue import Queue
-from ledger.rules.attempts import claim_of_process, shortened
+from ledger.rules.attempts import parse_claim_id, shorten_id
 from ledger.rules.message_id import message_id
 from ledger.rules.redrive import policy_of
 from ledger.rules.visibility import Status
-from ledger.work.claim_source import LONGEST_ATTEMPT
+from ledger.work.claim_source import LONGEST_ATTEMPT_CHARACTERS
 
-NAMES = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout", "message_id")
+DESCRIPTION_FIELDS = ("ledger_queue", "receipt_id", "count", "version", "visibility_timeout", "message_id")
 
 
-def told(claim: Claim) -> dict[str, Any]:
+def describe_claim(claim: Claim) -> dict[str, Any]:
     """Return the description by which another task resumes a claim. `message_id` is one of its messages."""
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
@@ -31,9 +31,9 @@ def told(claim: Claim) -> dict[str, Any]:
     }
 
 
-def require_told(claim: object) -> Mapping[str, Any]:
-    """Return a description by `told`. Raise InvalidParameterValue if a field is missing."""
-    if isinstance(claim, Mapping) and set(NAMES) <= set(claim):
+def require_description(claim: object) -> Mapping[str, Any]:
+    """Return a description by `describe_claim`. Raise InvalidParameterValue if a field is missing."""
+    if isinstance(claim, Mapping) and set(DESCRIPTION_FIELDS) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
     raise InvalidParameterValue("claim", type(claim).__name__, "Must be one claim of a LedgerReceiveOperator", fix)
@@ -59,14 +59,14 @@ def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Ca
 
 def attempt_of(attempt_id: str, number: int) -> str:
     """Return the attempt id of a task's claim number `number`, as in `Queue.work`."""
-    return f"{shortened(attempt_id, LONGEST_ATTEMPT)}/{number}"
+    return f"{shorten_id(attempt_id, LONGEST_ATTEMPT_CHARACTERS)}/{number}"
 
 
 def give_back(queue: Queue, attempt_id: str) -> int:
     """Release what the claims of an attempt still hold. Return the number of messages."""
-    access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
+    access, attempt = queue.access, shorten_id(attempt_id, LONGEST_ATTEMPT_CHARACTERS)
     leases = access.store.leases(access.record(), access.clock)
-    own_leases = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
+    own_leases = [lease for lease in leases if parse_claim_id(attempt, lease.attempt_id) is not None]
     released = 0
     for receipt_id in {lease.receipt_id for lease in own_leases}:
         try:

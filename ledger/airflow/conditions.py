@@ -70,7 +70,7 @@ class Announcements:
         receivers, since = self._announced
         return not counts.in_flight and (receivers != _settling_counts(counts) or now - since >= self.again_after)
 
-    def announced(self, counts: Counts, now: float) -> None:
+    def note_announced(self, counts: Counts, now: float) -> None:
         self._announced = _settling_counts(counts), now
 
 

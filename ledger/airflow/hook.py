@@ -17,15 +17,15 @@ from airflow.sdk import BaseHook
 from ledger.airflow.provider import CONNECTION_TYPE, HIDDEN_FIELDS, PLACEHOLDERS, RELABELING
 from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
-from ledger.place import here
+from ledger.place import locate_here
 from ledger.queue import Queue
-from ledger.rules.location import PREFIXES, SCHEMA_PREFIX, beside, is_relative
+from ledger.rules.location import PREFIXES, SCHEMA_PREFIX, is_relative, locate_beside
 from ledger.settings import Settings
 
-EXTRAS = ("storage_options", "settings")
+EXTRA_FIELDS = ("storage_options", "settings")
 #: Storage options about the time and the repetition of requests.
-OF_THE_CLIENT = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
-EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
+CLIENT_OPTIONS = ("timeout", "connect_timeout", "retry_timeout", "max_retries")
+EXAMPLE_CONNECTION = '{"conn_type": "ledger", "host": "/data/ledger"}'
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Place:
         if self.root.startswith(SCHEMA_PREFIX):
             bound = f"It is relative, and the ledger {self.root} has no folder to begin at"
             raise InvalidParameterValue("output_table", text, bound, "Give an absolute path, or a URI.")
-        return beside("output_table", text, here("root", self.root)).text
+        return locate_beside("output_table", text, locate_here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
         """Return the storage options as environment variables: a command line would show secrets to other users.
 
-        Options in OF_THE_CLIENT are left out. Any other option whose name does not begin with aws_, azure_ or google_
+        Options in CLIENT_OPTIONS are left out. Any other option whose name does not begin with aws_, azure_ or google_
         raises InvalidParameterValue.
         """
-        passed = {name: value for name, value in self.storage_options.items() if name.lower() not in OF_THE_CLIENT}
+        passed = {name: value for name, value in self.storage_options.items() if name.lower() not in CLIENT_OPTIONS}
         others = sorted(name for name in passed if not name.lower().startswith(PREFIXES))
         if others:
             bound = "A worker reads options from its environment, where their names begin with aws_, azure_ or google_"
@@ -81,31 +81,35 @@ class Place:
 def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
     """Return the Place that a connection names. Raise InvalidParameterValue if its host or extra is wrong."""
     if not host:
-        raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
-    extra_fields = _object(connection_id, "extra", extra)
-    for name in sorted(set(extra_fields) - set(EXTRAS)):
-        bound = f"The extra knows {' and '.join(EXTRAS)}"
-        raise _wrong(connection_id, f"extra.{name}", "...", bound, "Remove it, or put it into storage_options.")
+        raise _make_error(
+            connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE_CONNECTION}."
+        )
+    extra_fields = _parse_object(connection_id, "extra", extra)
+    for name in sorted(set(extra_fields) - set(EXTRA_FIELDS)):
+        bound = f"The extra knows {' and '.join(EXTRA_FIELDS)}"
+        raise _make_error(connection_id, f"extra.{name}", "...", bound, "Remove it, or put it into storage_options.")
     settings = extra_fields.get("settings") or None
     if settings is not None and not isinstance(settings, str):
-        raise _wrong(connection_id, "extra.settings", settings, "Must be the path of a TOML file")
-    return Place(host, _object(connection_id, "extra.storage_options", extra_fields.get("storage_options")), settings)
+        raise _make_error(connection_id, "extra.settings", settings, "Must be the path of a TOML file")
+    return Place(
+        host, _parse_object(connection_id, "extra.storage_options", extra_fields.get("storage_options")), settings
+    )
 
 
-def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
+def _parse_object(connection_id: str, name: str, given: object) -> dict[str, Any]:
     """Return the fields of a mapping or of a JSON object, without null. Errors do not show the value, which may be
     secret.
     """
     try:
         parsed = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
     except ValueError as error:
-        raise _wrong(connection_id, name, "...", f"It is no JSON ({error})") from None
+        raise _make_error(connection_id, name, "...", f"It is no JSON ({error})") from None
     if not isinstance(parsed, Mapping):
-        raise _wrong(connection_id, name, "...", "Must be a JSON object")
+        raise _make_error(connection_id, name, "...", "Must be a JSON object")
     return {str(key): value for key, value in parsed.items() if value is not None}
 
 
-def _wrong(connection_id: str, name: str, value: object, bound: str, fix: str = "") -> InvalidParameterValue:
+def _make_error(connection_id: str, name: str, value: object, bound: str, fix: str = "") -> InvalidParameterValue:
     return InvalidParameterValue(f"{name} of the connection {connection_id!r}", value, bound, fix)
 
 

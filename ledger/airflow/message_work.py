@@ -12,16 +12,16 @@ import pyarrow as pa
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.results import Settled
-from ledger.rules.visibility import Outcome, kept
+from ledger.rules.visibility import Outcome, clean_any_reason
 
 #: Returns whether a claim stays held after an error ended its work.
 Keeps = Callable[[Claim, BaseException], bool]
-FAILED = "the function says that it failed"
+FAILED_REASON = "the function says that it failed"
 #: For each claim.
-MOST_SAID = 10
+MOST_REASONS_LOGGED = 10
 
 
-def keeps_never(claim: Claim, error: BaseException) -> bool:
+def never_keeps(claim: Claim, error: BaseException) -> bool:
     return False
 
 
@@ -45,7 +45,7 @@ class MessageWork:
             bound = "Only rows of an output have it, and there is no output"
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
 
-    def on(self, claim: Claim, keeps: Keeps = keeps_never) -> tuple[int, int]:
+    def on(self, claim: Claim, keeps: Keeps = never_keeps) -> tuple[int, int]:
         """Work on one claim and settle it. Return how many messages are done, and how many failed.
 
         After an error other than LeaseLost, give back the messages that are still held, unless `keeps` returns True.
@@ -91,10 +91,10 @@ class MessageWork:
         if unknown_ids:
             bound = f"It named {len(unknown_ids):,} messages that are not of the claim"
             raise InvalidParameterValue("function", unknown_ids[0], bound, "Its keys must be message ids of the claim.")
-        for name, reason in list(answer.items())[:MOST_SAID]:
+        for name, reason in list(answer.items())[:MOST_REASONS_LOGGED]:
             self.say(f"failed {name}: {reason}")
         failed = [handles.pop(name) for name in answer]
-        reasons = [kept(reason) or FAILED for reason in answer.values()]
+        reasons = [clean_any_reason(reason) or FAILED_REASON for reason in answer.values()]
         done = list(handles.values())
         if self.hide_failed:
             hidden_for = self.hide_failed

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 
-from ledger.airflow.claims import attempt_of, told
+from ledger.airflow.claims import attempt_of, describe_claim
 from ledger.airflow.conditions import Condition, event_of
 from ledger.airflow.hook import DEFAULT_CONNECTION, LedgerHook
 from ledger.airflow.triggers import LedgerTrigger
-from ledger.client.tables import arrow_table
+from ledger.client.tables import read_arrow_table
 from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
 from ledger.queue import Queue
-from ledger.rules.attempts import RECIPE, shortened
-from ledger.upkeep_daemon import LONGEST_PERIOD, Upkeeper, in_words
+from ledger.rules.attempts import RECIPE, shorten_id
+from ledger.upkeep_daemon import LONGEST_PERIOD, Upkeeper, describe_round
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,7 +53,7 @@ class LedgerOperator(BaseOperator):
     def hook(self) -> LedgerHook:
         return LedgerHook(self.ledger_conn_id, owner=self.attempt_id)
 
-    def opened_queue(self) -> Queue:
+    def open_queue(self) -> Queue:
         """Return the task's queue. Raises LedgerDoesNotExist, QueueDoesNotExist, and InvalidParameterValue."""
         return self.hook.get_queue(self.ledger_queue)
 
@@ -117,10 +117,10 @@ class LedgerSendOperator(LedgerOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         messages = self.messages if self.function is None else self.function()
-        queue, attempt = self.opened_queue(), shortened(self.attempt_id)
+        queue, attempt = self.open_queue(), shorten_id(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
         # `messages` may be a reader, which can be read once.
-        table = arrow_table("messages", messages)
+        table = read_arrow_table("messages", messages)
         if table is not None:
             count = queue.send(table, **options).count
         else:
@@ -161,11 +161,11 @@ class LedgerReceiveOperator(LedgerOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         attempts = [attempt_of(self.attempt_id, number) for number in range(self.claims)]
         receives = [(self.max_messages, self.visibility_timeout, attempt) for attempt in attempts]
-        received = self.opened_queue().receive_many(receives)
+        received = self.open_queue().receive_many(receives)
         for claim in received:
             if claim.error is not None:
                 raise claim.error
-        held = [told(claim) for claim in received if claim]
+        held = [describe_claim(claim) for claim in received if claim]
         self.log.info("claimed %d messages of %s in %d claims", sum(map(len, received)), self.ledger_queue, len(held))
         return held
 
@@ -200,7 +200,9 @@ class LedgerUpkeepOperator(BaseOperator):
             done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
         else:
             done = ledger.upkeep(self.vacuum)
-        self.log.info("upkeep: %s", "no round is due, or another process runs one" if done is None else in_words(done))
+        self.log.info(
+            "upkeep: %s", "no round is due, or another process runs one" if done is None else describe_round(done)
+        )
         return None if done is None else dict(vars(done))
 
 

@@ -36,7 +36,7 @@ def provider_info() -> dict[str, Any]:
         return [{"integration-name": name, "python-modules": [f"ledger.airflow.{module}" for module in of]}]
 
     return {
-        "package-name": _distribution(),
+        "package-name": _find_distribution(),
         "name": name,
         "description": "Amazon SQS's visibility timeout, as a batch queue on Delta Lake tables.",
         "integrations": [{"integration-name": name, "external-doc-url": "", "tags": ["software"]}],
@@ -61,7 +61,7 @@ def provider_info() -> dict[str, Any]:
     }
 
 
-def _distribution() -> str:
+def _find_distribution() -> str:
     entries = entry_points(group="apache_airflow_provider")
     names = [entry.dist.name for entry in entries if entry.module == __name__ and entry.dist is not None]
     return re.sub(r"[-_.]+", "-", names[0]).lower() if names else "ledger"

@@ -25,7 +25,7 @@ log = logging.getLogger("ledger.airflow")
 MOST_FAILURES = 20
 
 
-async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
+async def watch_counts(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
     """Yield the counts of a queue again and again, with a pause of `poll_interval` seconds.
 
     Raises StorageFailed after MOST_FAILURES storage failures in a row, QueueDoesNotExist, and what opening the ledger
@@ -49,15 +49,15 @@ async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float)
         await asyncio.sleep(poll_interval)
 
 
-def seconds(name: str, value: Any) -> float:
+def require_seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
     return value
 
 
 #: In seconds.
-POLL_INTERVAL = 10.0
-AGAIN_AFTER = 1_800.0
+POLL_INTERVAL_SECONDS = 10.0
+AGAIN_AFTER_SECONDS = 1_800.0
 
 
 class LedgerTrigger(BaseTrigger):
@@ -72,12 +72,12 @@ class LedgerTrigger(BaseTrigger):
         ledger_conn_id: str = DEFAULT_CONNECTION,
         at_least: int | None = None,
         oldest_older_than: float | None = None,
-        poll_interval: float = POLL_INTERVAL,
+        poll_interval: float = POLL_INTERVAL_SECONDS,
     ) -> None:
         super().__init__()
         self.ledger_queue, self.ledger_conn_id = ledger_queue, ledger_conn_id
         self.condition = Condition(at_least, oldest_older_than)
-        self.poll_interval = seconds("poll_interval", poll_interval)
+        self.poll_interval = require_seconds("poll_interval", poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{__name__}.LedgerTrigger", {
@@ -89,7 +89,7 @@ class LedgerTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
+        async for counts in watch_counts(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if self.condition.holds(counts):
                 yield TriggerEvent(event_of(self.ledger_conn_id, self.ledger_queue, counts))
                 return
@@ -113,13 +113,13 @@ class LedgerQueueTrigger(BaseEventTrigger):
         ledger_conn_id: str = DEFAULT_CONNECTION,
         at_least: int | None = None,
         oldest_older_than: float | None = None,
-        poll_interval: float = POLL_INTERVAL,
-        again_after: float = AGAIN_AFTER,
+        poll_interval: float = POLL_INTERVAL_SECONDS,
+        again_after: float = AGAIN_AFTER_SECONDS,
     ) -> None:
         super().__init__()
         self.ledger_queue, self.ledger_conn_id = ledger_queue, ledger_conn_id
         self.at_least, self.oldest_older_than = at_least, oldest_older_than
-        self.poll_interval, self.again_after = seconds("poll_interval", poll_interval), again_after
+        self.poll_interval, self.again_after = require_seconds("poll_interval", poll_interval), again_after
         self.announcements()
 
     def announcements(self) -> Announcements:
@@ -138,10 +138,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield events for ever. Only an Airflow that cannot acknowledge calls this method."""
         announcements = self.announcements()
-        async for counts in looks_at(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
+        async for counts in watch_counts(self.ledger_conn_id, self.ledger_queue, self.poll_interval):
             if announcements.due(counts, time.monotonic()):
                 yield TriggerEvent(event_of(self.ledger_conn_id, self.ledger_queue, counts))
-                announcements.announced(counts, time.monotonic())
+                announcements.note_announced(counts, time.monotonic())
 
     def shared_stream_key(self) -> Hashable | None:
         """Return a key that equal triggers share, or None if Airflow cannot acknowledge."""
@@ -175,7 +175,7 @@ class AcknowledgedLooks(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
         """Yield announcements for ever, each with the event and the counts."""
         trigger = self._trigger
-        async for counts in looks_at(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
+        async for counts in watch_counts(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
             if not self._open and self.announcements.due(counts, time.monotonic()):
                 self._open = True
                 yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
@@ -185,4 +185,4 @@ class AcknowledgedLooks(SharedStreamProducer):
         for item in batch:
             self._open = False
             if item.outcome.is_clean:
-                self.announcements.announced(item.broker_payload, time.monotonic())
+                self.announcements.note_announced(item.broker_payload, time.monotonic())

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
-from ledger.airflow.claims import give_back, require_told, was_acknowledged
-from ledger.airflow.message_work import MessageWork, keeps_never
+from ledger.airflow.claims import give_back, require_description, was_acknowledged
+from ledger.airflow.message_work import MessageWork, never_keeps
 from ledger.airflow.operators import LedgerOperator, has_another_try
 from ledger.airflow.processes import TaskProcess
 from ledger.claim import Claim
@@ -23,8 +23,8 @@ from ledger.message import Message
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-CLEAR = "Clear the task that received the claim, and this task"
-TERMINATED = 143
+CLEAR_ADVICE = "Clear the task that received the claim, and this task"
+TERMINATED_EXIT_CODE = 143
 
 
 class LedgerWorkOperator(LedgerOperator):
@@ -80,7 +80,7 @@ class LedgerWorkOperator(LedgerOperator):
         work = MessageWork(self.function, place, self.reason, self.hide_failed, self.log.info)
         self._works = True
         try:
-            done = self._work_on_claim(work, require_told(self.claim), context)
+            done = self._work_on_claim(work, require_description(self.claim), context)
         finally:
             self._works = False
         return {**done, **({"output_table": place} if anchored else {})}
@@ -91,7 +91,7 @@ class LedgerWorkOperator(LedgerOperator):
         Airflow calls this at SIGTERM. Without the SystemExit, Airflow would let the task continue.
         """
         if self._works and threading.current_thread() is threading.main_thread():
-            raise SystemExit(TERMINATED)
+            raise SystemExit(TERMINATED_EXIT_CODE)
 
     def _work_on_claim(self, work: MessageWork, description: Mapping[str, Any], context: Context) -> dict[str, int]:
         queue = self.hook.get_queue(self.ledger_queue or description["ledger_queue"])
@@ -101,18 +101,18 @@ class LedgerWorkOperator(LedgerOperator):
                 self.log.warning("the claim %s was finished before: nothing is left to do", description["receipt_id"])
                 return {"claims": 0, "messages": 0, "failed": 0}
             lost = "was given back, others have it, or its messages are dead letters"
-            raise AirflowFailException(f"The claim {description['receipt_id']} {lost}. {CLEAR}")
+            raise AirflowFailException(f"The claim {description['receipt_id']} {lost}. {CLEAR_ADVICE}")
         self._try_number = context["ti"].try_number
         claim.visibility_timeout = self.visibility_timeout or description["visibility_timeout"]
         try:
             # The claim may run out before the heartbeat's first beat.
             claim.extend()
-            done, failed = work.on(claim, self._keeps if has_another_try(context) else keeps_never)
+            done, failed = work.on(claim, self._keep_for_next_try if has_another_try(context) else never_keeps)
         except LeaseLost as lost:
-            raise AirflowFailException(f"{lost}. {CLEAR}") from lost
+            raise AirflowFailException(f"{lost}. {CLEAR_ADVICE}") from lost
         return {"claims": 1, "messages": done, "failed": failed}
 
-    def _keeps(self, claim: Claim, error: BaseException) -> bool:
+    def _keep_for_next_try(self, claim: Claim, error: BaseException) -> bool:
         """Hold the claim until the next try can begin, or, if the ceiling is earlier, until its present deadline.
 
         Return False if no try follows this error.
@@ -136,7 +136,7 @@ class LedgerWorkOperator(LedgerOperator):
         return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
 
 
-OWN = ("handler", "output", "attempt_id", "report", "bar")
+OWN_ARGUMENTS = ("handler", "output", "attempt_id", "report", "bar")
 
 
 class LedgerConsumeOperator(LedgerOperator):
@@ -163,7 +163,7 @@ class LedgerConsumeOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         for name in options or {}:
-            if name in OWN:
+            if name in OWN_ARGUMENTS:
                 raise InvalidParameterValue("options", name, "The operator gives this argument itself")
         self.handler, self.output_table, self.options = handler, output_table, options
         self._works = False
@@ -172,7 +172,7 @@ class LedgerConsumeOperator(LedgerOperator):
         output = None if self.output_table is None else self.hook.place.output(self.output_table)
         self._works = True
         try:
-            done = self.opened_queue().consume(
+            done = self.open_queue().consume(
                 self.handler,
                 output,
                 attempt_id=self.attempt_id,
@@ -186,7 +186,7 @@ class LedgerConsumeOperator(LedgerOperator):
 
     def on_kill(self) -> None:
         if self._works and threading.current_thread() is threading.main_thread():
-            raise SystemExit(TERMINATED)
+            raise SystemExit(TERMINATED_EXIT_CODE)
 
 
 class LedgerSparkWorkOperator(LedgerOperator):
@@ -285,7 +285,7 @@ class LedgerSparkWorkOperator(LedgerOperator):
 
     def _give_back(self) -> None:
         try:
-            released = give_back(self.opened_queue(), self.attempt_id)
+            released = give_back(self.open_queue(), self.attempt_id)
             self.log.info("gave back %d messages of the last try", released)
         except LedgerError as error:
             self.log.warning("could not give back what the worker held; it runs out by itself: %s", error)

@@ -27,16 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        return _without_click(command_line)
+        return _run_without_click(command_line)
     except KeyboardInterrupt:
         print("\nledger: interrupted", file=sys.stderr)
         return INTERRUPTED
     return run(command_line)
 
 
-def _without_click(arguments: list[str]) -> int:
+def _run_without_click(arguments: list[str]) -> int:
     """Run `ledger doctor` without options, the only command that can do without click."""
-    from ledger.cli.doctor import diagnose
+    from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:
         return diagnose(next((argument for argument in arguments[1:] if not argument.startswith("-")), None))

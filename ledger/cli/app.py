@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ledger.cli import INTERRUPTED, consume, doctor, look, messages, operate, queues, send, serve, submit, transfer
-from ledger.cli.doctor import versions_of_engines
+from ledger.cli.diagnosis import versions_of_engines
 from ledger.cli.words import error_text
 from ledger.errors import (
     InvalidAttributeName,
@@ -24,7 +24,7 @@ from ledger.errors import (
 
 FAILED, USAGE = 1, 2
 #: Errors whose exit code is USAGE.
-WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
+USAGE_ERRORS = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b
 Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
 3 done in part (rows refused, handles that nothing was done for); 130 Ctrl-C; 143 SIGTERM.
@@ -102,7 +102,7 @@ for command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, and return the exit code. `ledger submit` replaces the process."""
-    _log()
+    _configure_log()
     if sys.stdout is None:
         click.echo("ledger: stdout is closed: nothing was done", err=True)
         return FAILED
@@ -122,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader of stdout has closed the pipe, as `head` does.
-        _flush_nothing()
+        _discard_output()
         return FAILED
     except (OSError, MemoryError) as error:
         # For example, the disk behind stdout is full. The command's commit stays.
@@ -130,19 +130,19 @@ def run(arguments: Sequence[str]) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _flush_nothing()
+            _discard_output()
         return FAILED
     except LedgerError as error:
         click.echo(f"ledger: {error_text(error)}", err=True)
-        return USAGE if isinstance(error, WRONG) else FAILED
+        return USAGE if isinstance(error, USAGE_ERRORS) else FAILED
 
 
-def _flush_nothing() -> None:
+def _discard_output() -> None:
     """Discard what stdout still buffers: otherwise Python would exit with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _log() -> None:
+def _configure_log() -> None:
     level = os.environ.get("LEDGER_LOG")
     if level:
         import logging

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.opening import as_json, require_root, with_root
-from ledger.cli.printing import many, report
+from ledger.cli.printing import pluralize, report
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
     from ledger.work.group_limits import GroupLimit
 
-CHOICES = ("empty", "once", "forever")
-LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
-SECONDS = {"s": 1, "m": 60, "h": 3_600}
+UNTIL_CHOICES = ("empty", "once", "forever")
+LIMIT_PATTERN = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
+PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3_600}
 LIMIT_FORM = "Must be GROUP=RATE[/s|m|h][,CALLS]: messages a second, minute or hour, and calls at once"
 LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 
@@ -37,7 +37,7 @@ LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 @click.option("--max", "most", type=int, metavar="N", help="Most messages of one claim (default: adaptive).")
 @click.option("--visibility-timeout", type=int, metavar="S", help="Seconds a claim is held (default: the queue's).")
 @click.option("--attempt-id", metavar="ID", help="A retry with the same ID first gets back what the failed run holds.")
-@click.option("--until", type=click.Choice(CHOICES), default="empty", show_default=True, help="When to end.")
+@click.option("--until", type=click.Choice(UNTIL_CHOICES), default="empty", show_default=True, help="When to end.")
 @click.option(
     "--flush-rows", type=int, default=10_000, show_default=True, metavar="N", help="Commit after N handled messages."
 )
@@ -123,8 +123,8 @@ def consume(
     Example:
       ledger consume work --function builtins:print --concurrency 8 --until once
     """
-    group_limits = group_limits_of(limits) if limits else None
-    handler = load(function)
+    group_limits = parse_group_limits(limits) if limits else None
+    handler = load_function(function)
     root_uri = require_root(root)
     # `open_ledger` hides pandas, which the user's function may need.
     from ledger.ledger import Ledger
@@ -183,10 +183,10 @@ def consume(
     other_counts = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")
     spent = f", {cost} {consumed.cost:,.10g}" if cost else ""
     document = {"queue": queue, "claims": consumed.claims, **counts, **({"cost": consumed.cost} if cost else {})}
-    report(json, document, f"consumed {many(consumed.messages, 'message')} of {queue}{other_counts}{spent}")
+    report(json, document, f"consumed {pluralize(consumed.messages, 'message')} of {queue}{other_counts}{spent}")
 
 
-def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
+def parse_group_limits(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
     """Return the limits of --group-limit options, by group; None is every other group."""
     # `ledger --help` needs no Arrow.
     from ledger.work.group_limits import GroupLimit
@@ -195,13 +195,13 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
     for text in texts:
         # A group's name may contain an equals sign.
         group, _, limit = text.rpartition("=")
-        match = LIMIT.fullmatch(limit)
+        match = LIMIT_PATTERN.fullmatch(limit)
         if not group or match is None or not (match["rate"] or match["calls"]):
             raise InvalidParameterValue("--group-limit", text, LIMIT_FORM, LIMIT_EXAMPLE)
         name = None if group == "*" else group
         if name in limits_by_group:
             raise InvalidParameterValue("--group-limit", text, f"The group {group} has a limit already", LIMIT_EXAMPLE)
-        rate = float(match["rate"]) / SECONDS[match["period"] or "s"] if match["rate"] else None
+        rate = float(match["rate"]) / PERIOD_SECONDS[match["period"] or "s"] if match["rate"] else None
         try:
             limits_by_group[name] = GroupLimit(int(match["calls"]) if match["calls"] else None, rate)
         except InvalidParameterValue as error:
@@ -209,7 +209,7 @@ def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
     return limits_by_group
 
 
-def load(name: str) -> Callable[[Any], Any]:
+def load_function(name: str) -> Callable[[Any], Any]:
     """Return the function MODULE:NAME, also from a module in the current folder."""
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())

@@ -28,16 +28,30 @@ from ledger.cli.opening import WrongInput
 from ledger.errors import LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import LARGEST_MESSAGE_BYTES
-from ledger.rules.message import GIVEN, WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns, wrong_header
+from ledger.rules.message import (
+    GIVEN,
+    WITH_WHOLE_ROWS,
+    explain_wrong_header,
+    list_mistaken_columns,
+    list_unsent_columns,
+    require_columns,
+)
 from ledger.rules.message_attributes import attributes_of_json
-from ledger.rules.text import JSON, json_value
+from ledger.rules.text import JSON, parse_json
 
-ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
+FORMATS_BY_ENDING = {
+    "txt": "text",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+    "parquet": "parquet",
+}
 #: In characters. The CSV reader's own default is shorter.
-LONGEST_FIELD = LARGEST_MESSAGE_BYTES
+LONGEST_FIELD_CHARACTERS = LARGEST_MESSAGE_BYTES
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 #: SQS's field name of each column, except for the body.
-SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
+SQS_FIELDS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
 
 class Row(NamedTuple):
@@ -71,11 +85,11 @@ def format_of(source: str, given: str | None) -> str:
             f"By its ending {source} has tabs between its columns, and send reads commas: write it as CSV. "
             "--format text sends each line as a body."
         )
-    if ending not in ENDINGS:
+    if ending not in FORMATS_BY_ENDING:
         raise click.UsageError(
             f"The ending of {source} does not say what it is: add --format text, json, csv, parquet or delta."
         )
-    return ENDINGS[ending]
+    return FORMATS_BY_ENDING[ending]
 
 
 class InputContent(NamedTuple):
@@ -90,7 +104,7 @@ class InputContent(NamedTuple):
     bodies: str | None = None
 
 
-def read(
+def read_input(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], on_row: Callable[[int], None]
 ) -> InputContent:
     """Read a whole input for a queue with these `attributes`. After each row, call `on_row` with the number of rows.
@@ -99,7 +113,7 @@ def read(
     """
     rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
     is_table = kind in ("parquet", "delta")
-    for item in _table(source, kind, body, attributes, names) if is_table else _lines(source, kind, body):
+    for item in _read_table(source, kind, body, attributes, names) if is_table else _read_lines(source, kind, body):
         if isinstance(item, Malformed):
             malformed.append(item)
         else:
@@ -108,53 +122,53 @@ def read(
             if not is_table:
                 names.update(dict.fromkeys(item.columns))
     column, fifo = None if is_table else body, is_fifo(attributes)
-    entries = list(_entries(rows, column, fifo=fifo))
-    bodies = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
+    entries = list(_make_entries(rows, column, fifo=fifo))
+    bodies = _describe_bodies(list(names), body, fifo=fifo) if rows else _describe_empty_input(kind, malformed)
     return InputContent(entries, [row.line for row in rows], malformed, bodies)
 
 
-def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
+def _describe_bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
     """Return a remark that rows are sent whole, or which columns are left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
-        near = mistaken_in_whole_rows(names, body, fifo=fifo)
+        near = list_mistaken_columns(names, body, fifo=fifo)
         counts += f"; {', '.join(near)}" if near else ""
         return (
             f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
         )
-    left_out_names = left_out(names, body)
+    left_out_names = list_unsent_columns(names, body)
     return f"sent is the column {body or 'body'}; left out: {', '.join(left_out_names)}" if left_out_names else None
 
 
-def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
+def _describe_empty_input(kind: str, malformed: Sequence[Malformed]) -> str | None:
     return None if malformed else f"there is no row in it, read as {kind}"
 
 
-def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
+def _make_entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
     """Yield an entry for each row. A row without the column of bodies gets an empty body, which the queue refuses."""
     name = body or "body"
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # `arrow_rows.rows_of` has the same rule for tables.
-    counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
+    # `arrow_rows.read_rows` has the same rule for tables.
+    counted = {column: sqs for column, sqs in SQS_FIELDS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
         fields = {sqs: row.columns[column] for column, sqs in counted.items() if row.columns.get(column) is not None}
         yield {"MessageBody": "" if text is None else text, **fields}
 
 
-def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed]:
-    reader = {"text": _text, "json": _json, "csv": _csv}[kind]
+def _read_lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed]:
+    reader = {"text": _read_text, "json": _read_json, "csv": _read_csv}[kind]
     try:
-        with _opened(source, newline="" if kind == "csv" else "\n") as file:
+        with _open_text(source, newline="" if kind == "csv" else "\n") as file:
             yield from reader(file, body)
     except (OSError, EOFError, zlib.error) as error:
         raise WrongInput(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def _opened(source: str, newline: str) -> IO[str]:
+def _open_text(source: str, newline: str) -> IO[str]:
     """Open a file or stdin as text. Bytes that are not UTF-8 become surrogates, so that errors can name lines."""
     binary: Any = sys.stdin.buffer
     if source != "-":
@@ -162,7 +176,7 @@ def _opened(source: str, newline: str) -> IO[str]:
     return io.TextIOWrapper(io.BufferedReader(binary), encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
-def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+def _read_text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     if body is not None:
         raise click.UsageError("--body names a column, and lines of text have none.")
     for number, line in enumerate(file, 1):
@@ -173,7 +187,7 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             yield Row(number, {"body": text}, text)
 
 
-def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+def _read_json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     """Yield the rows of JSON lines, or the elements of one array.
 
     The input is one array if its first line begins with `[`, and is the only line or no JSON by itself.
@@ -182,17 +196,17 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     for number, text in lines:
         if text.startswith("["):
             more_lines = list(lines)
-            if not more_lines or isinstance(_loaded(text), ValueError):
-                yield from _json_array([(number, text), *more_lines], body)
+            if not more_lines or isinstance(_parse_json(text), ValueError):
+                yield from _read_json_array([(number, text), *more_lines], body)
                 return
             lines = iter(more_lines)
-        yield _json_row(number, text, _loaded(text), body)
+        yield _parse_json_row(number, text, _parse_json(text), body)
         break
     for number, text in lines:
-        yield _json_row(number, text, _loaded(text), body)
+        yield _parse_json_row(number, text, _parse_json(text), body)
 
 
-def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
+def _read_json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
     """Yield the elements of an array as rows. An error of syntax is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
@@ -214,7 +228,7 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
         except (ValueError, RecursionError) as error:
             yield broken(place, error)
             return
-        row, element = _json_row(line_of(place), text[place:end], value, body), element + 1
+        row, element = _parse_json_row(line_of(place), text[place:end], value, body), element + 1
         yield Malformed(row.line, f"(element {element} of the array) {row.why}") if isinstance(row, Malformed) else row
         place = _skip_space(text, end)
         if text[place : place + 1] == ",":
@@ -232,14 +246,14 @@ def _skip_space(text: str, place: int) -> int:
     return place
 
 
-def _loaded(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
-        return json_value(text)
+        return parse_json(text)
     except ValueError as error:
         return error
 
 
-def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Malformed:
+def _parse_json_row(number: int, text: str, value: Any, body: str | None) -> Row | Malformed:
     if _NOT_UTF8.search(text):
         return Malformed(number, "is not UTF-8")
     if isinstance(value, ValueError):
@@ -254,8 +268,8 @@ def _json_row(number: int, text: str, value: Any, body: str | None) -> Row | Mal
     return Row(number, value, text)
 
 
-def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    csv.field_size_limit(LONGEST_FIELD)
+def _read_csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+    csv.field_size_limit(LONGEST_FIELD_CHARACTERS)
     reader = csv.reader(file, strict=True)
     header: list[str] | None = None
     before = 0
@@ -282,7 +296,7 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             yield Malformed(line, f"has {len(cells)} fields, and the header has {len(header)}")
         else:
             try:
-                columns = {name: _cell(name, cell) for name, cell in zip(header, cells)}
+                columns = {name: _convert_cell(name, cell) for name, cell in zip(header, cells)}
             except ValueError as error:
                 yield Malformed(line, str(error))
                 continue
@@ -294,7 +308,7 @@ def _require_header(header: list[str], body: str | None) -> None:
         raise WrongInput("The first line is JSON, and no header of CSV: --format json reads it. Nothing was sent.")
     if any(_NOT_UTF8.search(name) or "\0" in name for name in header):
         raise WrongInput("The header is not UTF-8 text: is the file no CSV? Nothing was sent.")
-    wrong = wrong_header(header, body)
+    wrong = explain_wrong_header(header, body)
     if wrong is not None:
         raise WrongInput(f"{wrong} Nothing was sent.")
     require_columns(header, body)
@@ -307,10 +321,10 @@ def _require_body(names: Iterable[str], body: str | None) -> None:
         raise WrongInput(f"There is no column {body!r}; there are {', '.join(columns)}. Nothing was sent.")
 
 
-def _cell(name: str, cell: str) -> Any:
+def _convert_cell(name: str, cell: str) -> Any:
     """Return a cell of CSV as the value of its column. Raise ValueError for attributes that are not JSON."""
-    if name not in SQS or not cell:
-        return cell if name not in SQS else None
+    if name not in SQS_FIELDS or not cell:
+        return cell if name not in SQS_FIELDS else None
     if name == "delay_seconds":
         return int(cell) if re.fullmatch(r"-?[0-9]{1,9}", cell) else cell
     if name == "message_attributes":
@@ -321,32 +335,32 @@ def _cell(name: str, cell: str) -> Any:
     return cell
 
 
-def _table(
+def _read_table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
     """Yield the rows of a table, with the body as `body`. First add its columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows
-    from ledger.client.tables import arrow_table
+    from ledger.client.tables import read_arrow_table
 
     if source == "-":
         raise WrongInput(f"{kind} is not read from stdin: name the file.")
     try:
-        table = _delta(source) if kind == "delta" else _parquet(source)
+        table = _read_delta(source) if kind == "delta" else _read_parquet(source)
     except FileNotFoundError:
         raise WrongInput(f"{source}: No such file or folder") from None
     except (OSError, pa.ArrowException) as error:
         raise WrongInput(f"{source} cannot be read as {kind}: {str(error)[:200]}") from None
     names.update(dict.fromkeys(table.column_names))
-    for number, columns in enumerate(arrow_rows.rows_of(arrow_table("input", table), attributes, body), 1):
+    for number, columns in enumerate(arrow_rows.read_rows(read_arrow_table("input", table), attributes, body), 1):
         if isinstance(columns, LedgerError):
             yield Malformed(number, f"cannot be read: {columns}")
         else:
             yield Row(number, columns, "")
 
 
-def _delta(source: str) -> Any:
+def _read_delta(source: str) -> Any:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import DeltaError
@@ -361,7 +375,7 @@ def _delta(source: str) -> Any:
         raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
 
 
-def _parquet(source: str) -> Any:
+def _read_parquet(source: str) -> Any:
     """Return the rows of Parquet files, with a column for each folder named COLUMN=VALUE."""
     import pyarrow as pa
     import pyarrow.dataset as ds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.opening import as_json, open_ledger, require_root, with_root
-from ledger.cli.printing import print_csv, print_json, print_table, table_of
+from ledger.cli.printing import format_table, print_csv, print_json, print_table
 from ledger.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def history(
       ledger history work --message MESSAGE_ID
     """
     from ledger.clock import instant
-    from ledger.store.delta.verbs.receipts import history as events
+    from ledger.store.delta.verbs.receipts import read_events as events
 
     if message is not None and (queue is None or receipt is not None):
         raise click.UsageError("--message needs its QUEUE, and no --receipt.")
@@ -70,7 +70,7 @@ def history(
     matching_events = events(store.engine, None if message else record and record.id, receipt)
     if message is not None:
         stored = store.peek(record, message)
-        receipts, are_all = _receipts_of(ledger, message, matching_events, names)
+        receipts, are_all = _find_receipts(ledger, message, matching_events, names)
         if not receipts and are_all and not stored.record.receive_count:
             raise click.ClickException(f"the message {message} has no receipt: it was never received")
         if not receipts:
@@ -103,7 +103,7 @@ def history(
         print_table(shorter, "nothing was received yet")
 
 
-def _receipts_of(
+def _find_receipts(
     ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
 ) -> tuple[set[str], bool]:
     """Return the receipts that a message has had, also in earlier queues, and whether all needed versions were kept.
@@ -118,19 +118,19 @@ def _receipts_of(
     ]
     receipts: set[str] = set()
     try:
-        position = _position_as_of(ledger, message, None)
+        position = _find_position(ledger, message, None)
         while position is not None:
             queue, receipt = position
             if receipt is not None:
                 receipts.add(receipt)
-                position = _position_as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
+                position = _find_position(ledger, message, granted[receipt] - 1) if receipt in granted else None
                 arrivals = [arrival for arrival in arrivals if arrival[0] < granted.get(receipt, 0)]
                 continue
             # Nobody has received the message since it arrived in this queue, or was restored.
             before: tuple[str, str | None] | None = position
             while arrivals and before == position:
                 version, arrived_in = arrivals.pop()
-                before = _position_as_of(ledger, message, version - 1) if arrived_in == queue else position
+                before = _find_position(ledger, message, version - 1) if arrived_in == queue else position
             position = None if before == position else before
     except InvalidParameterValue:
         click.echo("ledger: the versions with earlier receipts are not kept any more", err=True)
@@ -138,7 +138,7 @@ def _receipts_of(
     return receipts, True
 
 
-def _position_as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
+def _find_position(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
     """Return a message's queue and receipt as of a version (None: now), if it existed then."""
     from ledger.rules.message_id import place
 
@@ -185,7 +185,7 @@ def sql(
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
     table = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
-    rows = _rows(_cut_to_microseconds(table))
+    rows = _list_table_rows(_cut_to_microseconds(table))
     if as_csv:
         print_csv(table.column_names, rows)
     elif json:
@@ -205,26 +205,26 @@ def _cut_to_microseconds(table: pa.Table) -> pa.Table:
     return table
 
 
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
+def _list_table_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return a table's rows, with texts for instants and durations that Python cannot hold."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
-        columns = [[_value(value) for value in column] for column in table.columns]
+        columns = [[_convert_value(value) for value in column] for column in table.columns]
         return [dict(zip(table.column_names, row)) for row in zip(*columns)]
     return rows
 
 
-def _value(scalar: Any) -> Any:
+def _convert_value(scalar: Any) -> Any:
     import pyarrow as pa
 
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):
         if isinstance(scalar, pa.StructScalar):
-            return {name: _value(value) for name, value in scalar.items()}
+            return {name: _convert_value(value) for name, value in scalar.items()}
         if pa.types.is_nested(scalar.type):
-            return [_value(value) for value in scalar.values]
+            return [_convert_value(value) for value in scalar.values]
         if pa.types.is_duration(scalar.type):
             return f"{scalar.value} {scalar.type.unit}"
         # For years outside 1 to 9999, Arrow's text of an instant with a zone is wrong.
@@ -283,7 +283,7 @@ def explain(
     if handles and verb not in (*HANDLE_VERBS, "send"):
         raise click.UsageError(f"{verb} takes no handles and no bodies.")
     explained_queue = open_ledger(root, settings, read_only=True).queue(queue)
-    explanation = _explained(explained_queue, verb, handles, receipt, group, to, most, visibility_timeout)
+    explanation = _explain_verb(explained_queue, verb, handles, receipt, group, to, most, visibility_timeout)
     if not json:
         click.echo(str(explanation))
         return
@@ -300,7 +300,7 @@ def explain(
     )
 
 
-def _explained(
+def _explain_verb(
     queue: Queue,
     verb: str,
     handles: tuple[str, ...],
@@ -329,11 +329,11 @@ def _explained(
 
 
 #: In seconds.
-WINDOW = 60
+WINDOW_SECONDS = 60
 #: The most commits of each table that the first look reads.
-MOST_COMMITS = 500
-TABLES = ("visibility", "messages")
-_CLEAR = "\x1b[H\x1b[2J"
+MOST_COMMITS_READ = 500
+COUNTED_TABLES = ("visibility", "messages")
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 @click.command(short_help="Show the queues as they are now, refreshed.")
@@ -365,7 +365,7 @@ def top(
         raise click.ClickException(f"no queue's name begins with {prefix!r}; `ledger queues list` shows all")
     rates = Rates(ledger)
     if prometheus:
-        click.echo("\n".join(_metrics(ledger, prefix)))
+        click.echo("\n".join(_format_metrics(ledger, prefix)))
         return
     if json:
         print_json(*rows(ledger, prefix, rates))
@@ -376,13 +376,13 @@ def top(
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             head = f"ledger top  {require_root(root)}  {time.strftime('%H:%M:%S')}  (Ctrl-C ends it)"
-            click.echo(f"{_CLEAR}{head}\n\n{_queues_as_text(ledger, prefix, rates)}")
+            click.echo(f"{_CLEAR_SCREEN}{head}\n\n{_queues_as_text(ledger, prefix, rates)}")
             time.sleep(interval)
 
 
 def _queues_as_text(ledger: Ledger, prefix: str, rates: Rates) -> str:
     queue_rows = rows(ledger, prefix, rates)
-    return table_of(queue_rows) if queue_rows else "no queues"
+    return format_table(queue_rows) if queue_rows else "no queues"
 
 
 def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
@@ -421,9 +421,9 @@ class Rates:
     def now(self) -> dict[str, float]:
         """Return the verbs a second by the queue's id."""
         now = self._clock()
-        for table in TABLES:
+        for table in COUNTED_TABLES:
             self._follow(table)
-        since = max(self._since, now - WINDOW * 1_000)
+        since = max(self._since, now - WINDOW_SECONDS * 1_000)
         self._seen = [commit for commit in self._seen if commit[0] > since]
         counted: Counter[str] = Counter()
         for _, queue, verbs in self._seen:
@@ -434,8 +434,8 @@ class Rates:
     def _follow(self, table: str) -> None:
         newest = self._engine.version(table)
         first = table not in self._last
-        commits = self._engine.history(table, newest - MOST_COMMITS if first else self._last[table])
-        if first and len(commits) >= MOST_COMMITS:
+        commits = self._engine.history(table, newest - MOST_COMMITS_READ if first else self._last[table])
+        if first and len(commits) >= MOST_COMMITS_READ:
             self._since = max(self._since, commits[0].timestamp)
         for commit in commits:
             metadata = commit.metadata
@@ -447,12 +447,18 @@ class Rates:
         self._last[table] = max([newest, *(commit.version for commit in commits)])
 
 
-def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
-    from ledger.endpoint.metrics import dead_letters, family, refused, upkeep, vitals
+def _format_metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
+    from ledger.endpoint.metrics import (
+        format_dead_letters,
+        format_family,
+        format_refused_tables,
+        format_upkeep,
+        format_vitals,
+    )
     from ledger.rules.redrive import dead_letter_names
 
     counts = {queue.name: queue.counts() for queue in ledger.list_queues(prefix)}
-    yield from family(
+    yield from format_family(
         "ledger_queue_messages",
         "gauge",
         "Messages of a queue, by state.",
@@ -463,18 +469,22 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
         ),
     )
     ages = (({"queue": name}, queue_counts.age_of_oldest) for name, queue_counts in counts.items())
-    yield from family(
+    yield from format_family(
         "ledger_queue_age_of_oldest_seconds",
         "gauge",
         "Age of the oldest message still there.",
         ((labels, age) for labels, age in ages if age is not None),
     )
-    yield from dead_letters(counts, dead_letter_names(record.attributes for record in ledger.store.queues()))
+    yield from format_dead_letters(counts, dead_letter_names(record.attributes for record in ledger.store.queues()))
     health = ledger.health()
     text = "Age of the oldest commit that no upkeep has gone over."
-    yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])
-    yield from upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))
+    yield from format_family(
+        "ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)]
+    )
+    yield from format_upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))
     tables = health.tables.items()
-    yield from refused({name: table.refused for name, table in tables if table.refused and not table.takes_appends})
+    yield from format_refused_tables(
+        {name: table.refused for name, table in tables if table.refused and not table.takes_appends}
+    )
     if health.vitals is not None:
-        yield from vitals(health.vitals)
+        yield from format_vitals(health.vitals)

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
-from ledger.cli.printing import many, print_blocks, print_json, report
+from ledger.cli.printing import pluralize, print_blocks, print_json, report
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def receive(
     source = open_ledger(root, settings).queue(queue)
     claim = source.receive(None if everything else most, visibility_timeout, wait, attempt_id)
     if not whole:
-        messages = _read(claim)
+        messages = _read_or_release(claim)
         if json:
-            print_json(*map(document, messages))
+            print_json(*map(make_document, messages))
         else:
-            print_blocks(map(_block, messages), "" if messages else _nothing(source))
+            print_blocks(map(_make_block, messages), "" if messages else _describe_nothing_visible(source))
         return
     claim_document = {
         "receipt": claim.receipt_id,
@@ -79,7 +79,7 @@ def receive(
     if json:
         print_json({"queue": queue, **claim_document})
     else:
-        print_blocks([claim_document] if claim else [], "" if claim else _nothing(source))
+        print_blocks([claim_document] if claim else [], "" if claim else _describe_nothing_visible(source))
 
 
 @click.command(short_help="Show a message, and change nothing.")
@@ -96,12 +96,12 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
     """
     message = open_ledger(root, settings, read_only=True).queue(queue).peek(message_id)
     if json:
-        print_json(document(message))
+        print_json(make_document(message))
     else:
-        print_blocks([_block(message)], "")
+        print_blocks([_make_block(message)], "")
 
 
-def _nothing(queue: Queue) -> str:
+def _describe_nothing_visible(queue: Queue) -> str:
     """Return a sentence: no message is visible, how many are hidden, and until when."""
     from ledger.clock import instant
 
@@ -117,9 +117,9 @@ def _nothing(queue: Queue) -> str:
     )
 
 
-def document(message: Message) -> dict[str, Any]:
+def make_document(message: Message) -> dict[str, Any]:
     """Return the fields of a message that have a value, for JSON."""
-    attributes = {name: _attribute(attribute) for name, attribute in message.message_attributes.items()}
+    attributes = {name: _describe_attribute(attribute) for name, attribute in message.message_attributes.items()}
     fields = {
         "message_id": message.message_id,
         "body": message.body,
@@ -140,11 +140,11 @@ def document(message: Message) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _attribute(attribute: Any) -> dict[str, Any]:
+def _describe_attribute(attribute: Any) -> dict[str, Any]:
     return {name: value for name, value in attribute._asdict().items() if value is not None}
 
 
-def _read(claim: Claim) -> list[Message]:
+def _read_or_release(claim: Claim) -> list[Message]:
     """Return the messages of a claim. If they cannot be read, release the claim: its receipt was not printed."""
     try:
         return claim.messages()
@@ -157,11 +157,11 @@ def _read(claim: Claim) -> list[Message]:
         raise error.advised(outcome) from None
 
 
-def _block(message: Message) -> dict[str, Any]:
-    return {name.replace("_", " "): value for name, value in document(message).items()}
+def _make_block(message: Message) -> dict[str, Any]:
+    return {name.replace("_", " "): value for name, value in make_document(message).items()}
 
 
-def _arguments(function: Any) -> Any:
+def _with_handles(function: Any) -> Any:
     for decorator in (
         with_root,
         as_json,
@@ -184,7 +184,7 @@ _timeout = click.option(
 
 @click.command(short_help="Hold messages for longer.")
 @_timeout
-@_arguments
+@_with_handles
 def extend(
     queue: str,
     handles: tuple[str, ...],
@@ -212,7 +212,7 @@ def extend(
 @click.command(short_help="Give messages back, so that they are visible at once.")
 @click.option("--reason", metavar="TEXT", help="The reason, for `ledger history` and the view dead_letters.")
 @click.option("--postponed", is_flag=True, help="Release parked and postponed messages, which are hidden until later.")
-@_arguments
+@_with_handles
 def release(
     queue: str,
     handles: tuple[str, ...],
@@ -239,7 +239,7 @@ def release(
         raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
     held_queue = open_ledger(root, settings).queue(queue)
     if postponed:
-        if receipt == "-" and (receipt := _receipt_on_stdin()) is None:
+        if receipt == "-" and (receipt := _read_receipt_on_stdin()) is None:
             # A receive that found nothing has no receipt.
             messages = 0
         else:
@@ -248,7 +248,7 @@ def release(
         report(
             json,
             {"receipt": receipt, "outcome": "released", "messages": messages},
-            f"released {many(messages, 'message')}",
+            f"released {pluralize(messages, 'message')}",
         )
         return 0
     return _settle(
@@ -258,7 +258,7 @@ def release(
 
 
 @click.command(short_help="Acknowledge messages: they are done.")
-@_arguments
+@_with_handles
 def delete(
     queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
 ) -> int:
@@ -296,7 +296,7 @@ def _settle(
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
-        if receipt == "-" and (receipt := _receipt_on_stdin()) is None:
+        if receipt == "-" and (receipt := _read_receipt_on_stdin()) is None:
             report(json, {"receipt": None, "outcome": participle, "messages": 0, "lost": 0}, f"{participle} 0 messages")
             return 0
         claim = queue.claim(receipt)
@@ -305,43 +305,43 @@ def _settle(
         settled = settle_claim(claim)
         claim_document = {"receipt": receipt, "outcome": participle, "messages": settled.messages, "lost": settled.lost}
         lost = f"; {settled.lost:,} were lost to others" if settled.lost else ""
-        report(json, claim_document, f"{participle} {many(settled.messages, 'message')}{lost}")
+        report(json, claim_document, f"{participle} {pluralize(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    outcomes = settle_handles(list(dict.fromkeys(_handles(handles))))
+    outcomes = settle_handles(list(dict.fromkeys(_read_handles(handles))))
     if json:
-        print_json(*(_document(outcome) for outcome in outcomes))
+        print_json(*(_make_outcome_document(outcome) for outcome in outcomes))
     else:
-        click.echo(f"{participle} {many(sum(map(bool, outcomes)), 'message')}")
+        click.echo(f"{participle} {pluralize(sum(map(bool, outcomes)), 'message')}")
     for outcome in outcomes:
         if not outcome:
             click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {outcome.error_message}", err=True)
     return 0 if all(outcomes) else IN_PART
 
 
-def _document(outcome: HandleOutcome) -> dict[str, Any]:
+def _make_outcome_document(outcome: HandleOutcome) -> dict[str, Any]:
     failure = {} if outcome else {"error_code": outcome.error_code, "error_message": outcome.error_message}
     return {"receipt_handle": outcome.receipt_handle, "outcome": outcome.outcome, **failure}
 
 
-def _handles(handles: Iterable[str]) -> Iterator[str | None]:
+def _read_handles(handles: Iterable[str]) -> Iterator[str | None]:
     for handle in handles:
         if handle != "-":
             yield handle
             continue
         for number, line in enumerate(sys.stdin, 1):
             if line.strip():
-                yield _receipt_field(line.strip(), number, "receipt_handle")
+                yield _parse_receipt_field(line.strip(), number, "receipt_handle")
 
 
-def _receipt_on_stdin() -> str | None:
+def _read_receipt_on_stdin() -> str | None:
     """Return the receipt on stdin; None if the line is of a receive that found nothing."""
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if len(lines) != 1:
-        raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
-    return _receipt_field(lines[0], 1, "receipt")
+        raise WrongInput(f"stdin has {pluralize(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
+    return _parse_receipt_field(lines[0], 1, "receipt")
 
 
-def _receipt_field(line: str, number: int, name: str) -> str | None:
+def _parse_receipt_field(line: str, number: int, name: str) -> str | None:
     if not line.startswith("{"):
         return line
     try:
@@ -356,7 +356,7 @@ def _receipt_field(line: str, number: int, name: str) -> str | None:
 
 
 #: The most messages of --where: their ids must fit in memory.
-MOST = 1_000_000
+MOST_MATCHES = 1_000_000
 
 
 @click.command(short_help="Move dead letters back.")
@@ -393,26 +393,26 @@ def redrive(
         raise click.UsageError("Give --where or MESSAGE_ID, not both.")
     ledger = open_ledger(root, settings)
     dead_letters = ledger.queue(queue)
-    chosen = list(message_ids) or None if where is None else _ids_where(ledger, dead_letters, where)
+    chosen = list(message_ids) or None if where is None else _find_ids(ledger, dead_letters, where)
     moved = dead_letters.redrive(chosen, destination, most)
-    report(json, {"queue": queue, "moved": moved}, f"moved {many(moved, 'message')} out of {queue}")
+    report(json, {"queue": queue, "moved": moved}, f"moved {pluralize(moved, 'message')} out of {queue}")
     stayed = len(set(message_ids)) - moved
     if stayed <= 0 or most is not None:
         return 0
-    click.echo(f"{many(stayed, 'message')} of those named stayed: not visible, or not in {queue}", err=True)
+    click.echo(f"{pluralize(stayed, 'message')} of those named stayed: not visible, or not in {queue}", err=True)
     return IN_PART
 
 
-def _ids_where(ledger: Ledger, queue: Queue, where: str) -> list[str]:
+def _find_ids(ledger: Ledger, queue: Queue, where: str) -> list[str]:
     # The line break ends a comment in the predicate.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
     try:
-        ids: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+        ids: list[str] = ledger.sql(f"{query} LIMIT {MOST_MATCHES + 1}")["message_id"].to_pylist()
     except InvalidParameterValue as error:
         raise InvalidParameterValue("where", where, error.bound, error.fix) from None
-    if len(ids) > MOST:
+    if len(ids) > MOST_MATCHES:
         raise WrongInput(
-            f"--where names more than {MOST:,} messages. Nothing was moved; the Python API moves any number."
+            f"--where names more than {MOST_MATCHES:,} messages. Nothing was moved; the Python API moves any number."
         )
     return ids
 
@@ -439,4 +439,4 @@ def restore(queue: str, receipt: str, json: bool, root: str | None, settings: st
             f"upkeep has forgotten it. `ledger history {queue}` has the receipts"
         )
     outcome = {"queue": queue, "receipt": receipt, "restored": restored}
-    report(json, outcome, f"restored {many(restored, 'message')} of {queue}")
+    report(json, outcome, f"restored {pluralize(restored, 'message')} of {queue}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.opening import as_json, open_ledger, require_root, with_root
-from ledger.cli.printing import ProgressLine, many, print_json, print_table, report
+from ledger.cli.printing import ProgressLine, pluralize, print_json, print_table, report
 from ledger.cli.queues import confirm
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def upkeep(
     if every is not None and if_due:
         raise click.UsageError("--every runs a round only if it is due: leave --if-due out.")
     if every is not None:
-        from ledger.upkeep_daemon import period_of
+        from ledger.upkeep_daemon import parse_period
 
-        period = period_of("every", every)
-        _run(open_ledger(root, settings), require_root(root), period, not no_vacuum, json)
+        period = parse_period("every", every)
+        _run_upkeep(open_ledger(root, settings), require_root(root), period, not no_vacuum, json)
     elif if_due:
         from ledger.upkeep_daemon import Upkeeper
 
         done = Upkeeper(open_ledger(root, settings), 1.0, vacuum=not no_vacuum).run_if_due()
         if done is not None:
-            _print(done, json, {"ran": True})
+            _print_report(done, json, {"ran": True})
         else:
             idle = "No round is due, or another process runs one."
             report(json, {"ran": False, "reason": idle}, idle)
@@ -77,10 +77,10 @@ def upkeep(
             done = open_ledger(root, settings).upkeep(not no_vacuum, steps)
         finally:
             steps.done()
-        _print(done, json)
+        _print_report(done, json)
 
 
-def _print(done: UpkeepReport, json: bool, more: Mapping[str, bool] = MappingProxyType({})) -> None:
+def _print_report(done: UpkeepReport, json: bool, more: Mapping[str, bool] = MappingProxyType({})) -> None:
     did = dataclasses.asdict(done)
     if json:
         print_json({**more, **did})
@@ -88,9 +88,9 @@ def _print(done: UpkeepReport, json: bool, more: Mapping[str, bool] = MappingPro
         print_table([{"did": name.replace("_", " "), "how many": count} for name, count in did.items()], "")
 
 
-def _run(ledger: Ledger, root: str, period: float, vacuum: bool, json: bool) -> None:
+def _run_upkeep(ledger: Ledger, root: str, period: float, vacuum: bool, json: bool) -> None:
     from ledger.runtime.termination import draining
-    from ledger.upkeep_daemon import Upkeeper, in_unit, in_words
+    from ledger.upkeep_daemon import Upkeeper, describe_round, format_period
 
     def say(line: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {line}", err=True)
@@ -99,10 +99,10 @@ def _run(ledger: Ledger, root: str, period: float, vacuum: bool, json: bool) -> 
         if json:
             print_json(dataclasses.asdict(done))
         else:
-            say(in_words(done))
+            say(describe_round(done))
 
     with draining() as drain:
-        say(f"looks every {in_unit(period)} whether upkeep of {root} is due, until SIGTERM or Ctrl-C")
+        say(f"looks every {format_period(period)} whether upkeep of {root} is due, until SIGTERM or Ctrl-C")
         Upkeeper(ledger, period, vacuum=vacuum, report=report).run(drain.wait, lambda: drain.asked is not None)
         say("ended, as it was told to")
 
@@ -200,8 +200,10 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
     wrong = [fix for fix in fixes if fix]
     if wrong and not dry_run:
         worst = max(fix.ahead for fix in wrong)
-        queues = many(len(wrong), "queue")
-        confirm(f"The time of {queues} is up to {worst:,.1f} s ahead. Set it to {_now(ledger.clock())}?", yes)
+        queues = pluralize(len(wrong), "queue")
+        confirm(
+            f"The time of {queues} is up to {worst:,.1f} s ahead. Set it to {_format_instant(ledger.clock())}?", yes
+        )
         fixes = ledger.repair_clock()
     if json:
         print_json(*(dataclasses.asdict(fix) for fix in fixes))
@@ -218,22 +220,22 @@ def _describe_fix(fix: ClockRepair, dry_run: bool) -> Iterator[str]:
     if fix:
         yield f"its latest wrong time {'is' if dry_run else 'was'} {fix.ahead:,.1f} s ahead"
     if fix.lanes:
-        records = f", with the records of {many(fix.messages, 'message')}" if fix.messages else ""
-        yield f"the repair {would} set back the time of {many(fix.lanes, 'lane')}{records}"
+        records = f", with the records of {pluralize(fix.messages, 'message')}" if fix.messages else ""
+        yield f"the repair {would} set back the time of {pluralize(fix.lanes, 'lane')}{records}"
     if fix.refused_sends:
         yield f"sends were refused after a send by a clock that was ahead; they {'would ' if dry_run else ''}go on"
     if fix.changed_ahead:
         changed = "a clock that was ahead made or changed the queue, or noted what has expired"
         yield f"{changed}; the repair {would} set these times by this clock"
     if fix.tasks:
-        tasks, go_on = many(fix.tasks, "message move task"), "would continue" if dry_run else "continues"
+        tasks, go_on = pluralize(fix.tasks, "message move task"), "would continue" if dry_run else "continues"
         yield f"a clock that was ahead started or continued {tasks}; the move {go_on}"
     if fix.sent_ahead:
-        sent = many(fix.sent_ahead, "message")
+        sent = pluralize(fix.sent_ahead, "message")
         yield f"a clock that was ahead sent up to {sent}; each becomes visible when its time has come"
 
 
-def _now(milliseconds: int) -> str:
+def _format_instant(milliseconds: int) -> str:
     from ledger.clock import instant
 
     return instant(milliseconds).isoformat(timespec="seconds")
@@ -244,13 +246,13 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
 
     damage = Ledger.repair(root, dry_run=True)
     if damage and not dry_run:
-        click.echo("\n".join(_describe(damage)), err=json)
+        click.echo("\n".join(_describe_damage(damage)), err=json)
         confirm(f"Make these repairs in the ledger at {root}?", yes)
         damage = Ledger.repair(root)
     if json:
         print_json({"repaired": bool(damage) and not dry_run, **dataclasses.asdict(damage)})
     elif dry_run or not damage:
-        click.echo("\n".join(_describe(damage)))
+        click.echo("\n".join(_describe_damage(damage)))
         if damage:
             command = f"ledger repair {shlex.quote(root)} --yes"
             click.echo(f"`{command}` does that. First stop all processes that use the ledger.")
@@ -258,17 +260,17 @@ def _repair_damage(root: str, yes: bool, dry_run: bool, json: bool) -> None:
         click.echo(f"Repaired. What was taken out is in {damage.lost}")
 
 
-def _describe(damage: Repair) -> Iterator[str]:
+def _describe_damage(damage: Repair) -> Iterator[str]:
     if not damage:
         yield "Nothing is damaged."
     for table in damage.tables:
         if table.commits:
             are = "is" if len(table.commits) == 1 else "are"
-            lost = f"{many(len(table.commits), 'commit')} {are} lost"
+            lost = f"{pluralize(len(table.commits), 'commit')} {are} lost"
             yield f"{table.table}: version {table.version} is the last whole one; {lost}"
         for commit in table.commits:
             about = commit.verb or "not known"
-            about += "" if commit.messages is None else f", {many(commit.messages, 'message')}"
+            about += "" if commit.messages is None else f", {pluralize(commit.messages, 'message')}"
             yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
         for version, flaw in table.past.items():
             yield f"{table.table}: the entry of version {version} {flaw}; a later checkpoint has its rows"
@@ -307,8 +309,8 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
 
     where = require_root(root)
     destroyed = Ledger.destroy(where, dry_run=True)
-    depth = _depth(where, settings)
-    content = _in_words(depth, destroyed)
+    depth = _count_messages(where, settings)
+    content = _describe_content(depth, destroyed)
     if not dry_run:
         confirm(f"Remove the ledger at {destroyed.root} for good, with {content}?", yes)
         destroyed = Ledger.destroy(where)
@@ -324,7 +326,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
         click.echo(f"{link}: a link to it that you may not remove; it leads nowhere now")
 
 
-def _depth(root: str, settings: str | None) -> dict[str, int] | None:
+def _count_messages(root: str, settings: str | None) -> dict[str, int] | None:
     """Return the number of queues, messages and messages in flight, if the ledger can be read."""
     from ledger.errors import LedgerError
 
@@ -338,11 +340,11 @@ def _depth(root: str, settings: str | None) -> dict[str, int] | None:
     return {"queues": len(rows), "messages": stored + in_flight, "in_flight": in_flight}
 
 
-def _in_words(depth: dict[str, int] | None, destroyed: Destroyed) -> str:
-    size = f"{many(destroyed.files, 'file')} of {destroyed.bytes / 1e6:,.1f} MB"
+def _describe_content(depth: dict[str, int] | None, destroyed: Destroyed) -> str:
+    size = f"{pluralize(destroyed.files, 'file')} of {destroyed.bytes / 1e6:,.1f} MB"
     if depth is None:
         return f"an unknown number of messages (its tables cannot be read), in {size}"
-    queues, messages = many(depth["queues"], "queue"), many(depth["messages"], "message")
+    queues, messages = pluralize(depth["queues"], "queue"), pluralize(depth["messages"], "message")
     return f"{queues} and {messages}, {depth['in_flight']:,} of them in flight, in {size}"
 
 
@@ -367,7 +369,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     from ledger.ledger import Ledger
 
     shared = Ledger.share(require_root(root), group=group, everyone=everyone)
-    sentence = f"shared {many(shared.folders, 'folder')} and {many(shared.files, 'file')} of {shared.root} with {group}"
+    entries = f"{pluralize(shared.folders, 'folder')} and {pluralize(shared.files, 'file')}"
+    sentence = f"shared {entries} of {shared.root} with {group}"
     if not shared.is_inherited:
         sentence += ". The file system has no ACLs: every user needs `umask 002` to use the ledger"
     if shared.to_open:

@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 #: In characters: longer texts are cut, except in JSON and CSV.
-LONGEST = 400
+MOST_CHARACTERS = 400
 
 
-def many(count: int, thing: str) -> str:
+def pluralize(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
@@ -26,9 +26,9 @@ def print_json(*documents: Any) -> None:
     """Print each document as a line of JSON. Instants are in ISO 8601 and UTC, bytes in base64; NaN is null."""
     for document in documents:
         try:
-            text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
+            text = json.dumps(document, ensure_ascii=False, default=_convert_to_json, allow_nan=False)
         except ValueError:
-            text = json.dumps(_finite(document), ensure_ascii=False, default=_plain)
+            text = json.dumps(_replace_infinite(document), ensure_ascii=False, default=_convert_to_json)
         click.echo(text)
 
 
@@ -38,16 +38,20 @@ def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        cells = ((value if isinstance(value, (str, int, float)) else _cell(value)) for value in row.values())
+        cells = ((value if isinstance(value, (str, int, float)) else _format_cell(value)) for value in row.values())
         writer.writerow(cells)
     click.echo(text.getvalue(), nl=False)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
-    plain = _plain(value) if not isinstance(value, (dict, list, tuple)) else value
-    return plain if isinstance(plain, str) else json.dumps(_finite(plain), ensure_ascii=False, default=_plain)
+    plain = _convert_to_json(value) if not isinstance(value, (dict, list, tuple)) else value
+    return (
+        plain
+        if isinstance(plain, str)
+        else json.dumps(_replace_infinite(plain), ensure_ascii=False, default=_convert_to_json)
+    )
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
@@ -58,10 +62,10 @@ def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], if_empty: str) -> None:
-    click.echo(table_of(rows) if rows else if_empty)
+    click.echo(format_table(rows) if rows else if_empty)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
+def format_table(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
     """Return rows (at least one) as text in aligned columns, numbers on the right."""
     names, text_of = list(rows[0]), cell_of or text_for_people
     cells = [[text_of(row[name]) for name in names] for row in rows]
@@ -102,28 +106,31 @@ def text_for_people(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, datetime):
-        return f"{_in_utc(value):%Y-%m-%d %H:%M:%S}{'' if value.tzinfo is None else 'Z'}"
+        return f"{_convert_to_utc(value):%Y-%m-%d %H:%M:%S}{'' if value.tzinfo is None else 'Z'}"
     if isinstance(value, (dict, list)):
-        return text_for_people(json.dumps(value, ensure_ascii=False, default=_plain))
+        return text_for_people(json.dumps(value, ensure_ascii=False, default=_convert_to_json))
     text = "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in str(value)[: LONGEST + 1]
+        character if character.isprintable() else repr(character)[1:-1]
+        for character in str(value)[: MOST_CHARACTERS + 1]
     )
     return (
-        text if len(str(value)) <= LONGEST else f"{text[:LONGEST]}... ({len(str(value)):,} characters: --json has all)"
+        text
+        if len(str(value)) <= MOST_CHARACTERS
+        else f"{text[:MOST_CHARACTERS]}... ({len(str(value)):,} characters: --json has all)"
     )
 
 
-def _finite(value: Any) -> Any:
+def _replace_infinite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: _replace_infinite(item) for name, item in value.items()}
+    return [_replace_infinite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, datetime):
-        return _in_utc(value).isoformat().replace("+00:00", "Z")
+        return _convert_to_utc(value).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):
         import base64
 
@@ -131,7 +138,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _in_utc(value: datetime) -> datetime:
+def _convert_to_utc(value: datetime) -> datetime:
     return value if value.tzinfo is None else value.astimezone(timezone.utc)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.opening import as_json, open_ledger, require_root, with_root
-from ledger.cli.printing import many, print_blocks, print_json, print_table, report
+from ledger.cli.printing import pluralize, print_blocks, print_json, print_table, report
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -40,7 +40,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
         try:
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
-            rows.append(_depth(queue.name, None))
+            rows.append(_make_row(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for line in wrong:
         click.echo(f"ledger: {line}", err=True)
@@ -53,17 +53,17 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
 
 
 #: Fields of `results.Counts`.
-STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
+SHOWN_STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:
     """Return how many messages a queue has in each of STATES, and the age of the oldest in seconds."""
-    return _depth(queue.name, queue.counts())
+    return _make_row(queue.name, queue.counts())
 
 
-def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
+def _make_row(name: str, counts: Counts | None) -> dict[str, Any]:
     age = None if counts is None else counts.age_of_oldest
-    states = {state: getattr(counts, state, None) for state in STATES}
+    states = {state: getattr(counts, state, None) for state in SHOWN_STATES}
     return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
 
 
@@ -92,7 +92,7 @@ def show_queue(queue: Queue, json: bool) -> None:
         print_blocks([{f"tag {name}": value for name, value in parts["tags"].items()}], "")
 
 
-def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+def parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
     """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts and repeated names."""
     values: dict[str, str] = {}
     for text in given:
@@ -129,7 +129,7 @@ def create(
     """
     from ledger.errors import QueueNameExists
 
-    attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
+    attributes, tags = parse_pairs(attribute, "--attribute"), parse_pairs(tag, "--tag")
     ledger = _open_or_create_ledger(root, settings)
     try:
         made = ledger.create_queue(queue, attributes, tags)
@@ -176,7 +176,7 @@ def set_attributes(
     Example:
       ledger queues set work -a VisibilityTimeout=900 --untag team
     """
-    attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
+    attributes, tags = parse_pairs(attribute, "--attribute"), parse_pairs(tag, "--tag")
     if not (attributes or tags or untag):
         raise click.UsageError("Nothing to change: give --attribute, --tag or --untag.")
     changed_queue = open_ledger(root, settings).queue(queue)
@@ -227,7 +227,8 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
             err=True,
         )
     confirm(
-        f"Delete the queue {queue} with its {many(remaining, 'message')}, {counts.in_flight:,} of them in flight?", yes
+        f"Delete the queue {queue} with its {pluralize(remaining, 'message')}, {counts.in_flight:,} of them in flight?",
+        yes,
     )
     ledger.delete_queue(queue)
     report(json, {"queue": queue, "deleted": True, "messages": remaining}, f"deleted {queue}")
@@ -248,21 +249,21 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
       ledger queues purge work --yes
       ledger queues purge work --older-than 7d --yes
     """
-    age = None if older_than is None else _age("older-than", older_than)
+    age = None if older_than is None else _parse_age("older-than", older_than)
     purged_queue = open_ledger(root, settings).queue(queue)
     counts = purged_queue.counts()
     remaining = counts.stored + counts.in_flight
-    whole = f"all of {many(remaining, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
+    whole = f"all of {pluralize(remaining, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
     confirm(f"Delete {whole}?" if age is None else f"Delete what was sent more than {older_than} ago, of {whole}?", yes)
     deleted = purged_queue.purge(older_than=age)
-    report(json, {"queue": queue, "messages": deleted}, f"deleted {many(deleted, 'message')} of {queue}")
+    report(json, {"queue": queue, "messages": deleted}, f"deleted {pluralize(deleted, 'message')} of {queue}")
 
 
-def _age(name: str, text: str) -> float:
+def _parse_age(name: str, text: str) -> float:
     from ledger.errors import InvalidParameterValue
-    from ledger.rules.limits import seconds_of_time
+    from ledger.rules.limits import parse_seconds
 
-    seconds = seconds_of_time(text)
+    seconds = parse_seconds(text)
     if seconds is None:
         bound = "Must be a number with the unit s, m, h or d"
         raise InvalidParameterValue(name, text, bound, "Such as 90s, 30m, 12h or 7d. Nothing was changed.")

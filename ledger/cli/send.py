@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
-from ledger.cli.printing import ProgressLine, many, print_json, text_for_people
+from ledger.cli.printing import ProgressLine, pluralize, print_json, text_for_people
 from ledger.cli.words import error_text
 from ledger.errors import LedgerError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "csv", "parquet", "delta")
 #: The most refused rows, and the most unreadable lines, that are printed without --json.
-MOST_NAMED = 20
+MOST_LINES_NAMED = 20
 _NOT_SHOWN = logging.NullHandler()
 
 
@@ -82,14 +82,18 @@ def send(
     if (source is None) == (not message):
         raise click.UsageError("Give INPUT (- is stdin), or --message TEXT.")
     target = open_ledger(root, settings).queue(queue)
-    content = _messages(message, kind, body) if source is None else _read(source, kind, body, target.attributes())
+    content = (
+        _make_content(message, kind, body)
+        if source is None
+        else _read_with_progress(source, kind, body, target.attributes())
+    )
     if content.malformed and not skip_malformed:
         if json:
-            print_json({"queue": queue, "sent": 0, "refused": [], "malformed": _malformed(content)})
+            print_json({"queue": queue, "sent": 0, "refused": [], "malformed": _describe_malformed(content)})
         else:
             _print_lines((outcome.line, outcome.why) for outcome in content.malformed)
         raise WrongInput(
-            f"{many(len(content.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
+            f"{pluralize(len(content.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
         )
     if content.bodies is not None and not json:
@@ -97,7 +101,7 @@ def send(
     # The command itself prints the refused rows, which this log would repeat.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = ProgressLine(every=0)
-    progress(f"sending {many(len(content.entries), 'message')}")
+    progress(f"sending {pluralize(len(content.entries), 'message')}")
     try:
         outcomes = target.send(
             content.entries,
@@ -126,23 +130,23 @@ def send(
                     {"line": line, "code": outcome.error_code, "message": outcome.error_message}
                     for line, outcome in refused
                 ],
-                "malformed": _malformed(content),
+                "malformed": _describe_malformed(content),
                 **({} if content.bodies is None else {"bodies": content.bodies}),
                 **({"message_ids": sent} if ids else {}),
             }
         )
     else:
-        remark = f"; refused: {many(len(refused), 'row')}" if refused else ""
-        remark += f"; not read: {many(len(content.malformed), 'line')}" if content.malformed else ""
+        remark = f"; refused: {pluralize(len(refused), 'row')}" if refused else ""
+        remark += f"; not read: {pluralize(len(content.malformed), 'line')}" if content.malformed else ""
         if ids and sent:
             click.echo("\n".join(sent))
-        click.echo(f"sent {many(len(sent), 'message')} to {queue}{remark}", err=ids)
+        click.echo(f"sent {pluralize(len(sent), 'message')} to {queue}{remark}", err=ids)
         _print_lines((line, f"was refused: {outcome.error_code}: {outcome.error}") for line, outcome in refused)
         _print_lines((outcome.line, f"{outcome.why}; it was left out") for outcome in content.malformed)
     return IN_PART if refused or content.malformed else 0
 
 
-def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> InputContent:
+def _make_content(messages: tuple[str, ...], kind: str | None, body: str | None) -> InputContent:
     from ledger.cli.inputs import InputContent
 
     if kind or body:
@@ -150,23 +154,25 @@ def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> 
     return InputContent([{"MessageBody": text} for text in messages], list(range(1, len(messages) + 1)), [])
 
 
-def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> InputContent:
-    from ledger.cli.inputs import format_of, read
+def _read_with_progress(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> InputContent:
+    from ledger.cli.inputs import format_of, read_input
 
     progress = ProgressLine()
     try:
-        return read(source, format_of(source, kind), body, attributes, lambda rows: progress(f"read {rows:,} rows"))
+        return read_input(
+            source, format_of(source, kind), body, attributes, lambda rows: progress(f"read {rows:,} rows")
+        )
     finally:
         progress.done()
 
 
-def _malformed(content: InputContent) -> list[dict[str, Any]]:
+def _describe_malformed(content: InputContent) -> list[dict[str, Any]]:
     return [{"line": outcome.line, "why": outcome.why} for outcome in content.malformed]
 
 
 def _print_lines(lines: Iterable[tuple[int, str]]) -> None:
     named_lines = list(lines)
-    for line, problem in named_lines[:MOST_NAMED]:
+    for line, problem in named_lines[:MOST_LINES_NAMED]:
         click.echo(f"line {line} {text_for_people(problem)}", err=True)
-    if len(named_lines) > MOST_NAMED:
-        click.echo(f"and {many(len(named_lines) - MOST_NAMED, 'more line')} (--json names all)", err=True)
+    if len(named_lines) > MOST_LINES_NAMED:
+        click.echo(f"and {pluralize(len(named_lines) - MOST_LINES_NAMED, 'more line')} (--json names all)", err=True)

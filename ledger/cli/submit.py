@@ -11,21 +11,21 @@ from ledger.runtime.cache import RuntimeSetupError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: Below the environment's own folder.
-SHARED = "share/ledger"
+SHARED_FOLDER = "share/ledger"
 
 
-def shipped(folder: str) -> Path:
+def find_shipped_folder(folder: str) -> Path:
     """Return the folder `jobs` or `conf` of the checkout, else of the wheel.
 
     Raises RuntimeSetupError if there is neither.
     """
-    for place in (CHECKOUT / folder, Path(sysconfig.get_path("data")) / SHARED / folder):
+    for place in (CHECKOUT / folder, Path(sysconfig.get_path("data")) / SHARED_FOLDER / folder):
         if place.is_dir():
             return place
     raise RuntimeSetupError(f"{folder}/ is neither in {CHECKOUT} nor installed; install the wheel again")
 
 
-def job(name: str) -> Path:
+def find_script(name: str) -> Path:
     """Return the script that a command line names: a file, else a shipped job, as `work` or `work.py`.
 
     Raises RuntimeSetupError, which lists the jobs, for any other name.
@@ -33,7 +33,11 @@ def job(name: str) -> Path:
     file = Path(name)
     if file.is_file():
         return file
-    jobs = {path.stem: path for path in sorted(shipped("jobs").glob("*.py")) if path.stem not in ("__init__", "common")}
+    jobs = {
+        path.stem: path
+        for path in sorted(find_shipped_folder("jobs").glob("*.py"))
+        if path.stem not in ("__init__", "common")
+    }
     script = jobs.get(name.removesuffix(".py"))
     if script is None:
         raise RuntimeSetupError(f"{name} is no file here, and none of the jobs: {', '.join(jobs)}")
@@ -41,7 +45,7 @@ def job(name: str) -> Path:
 
 
 #: Jobs whose first arguments are ROOT and QUEUE, and which make neither.
-ON_QUEUES = ("work", "send")
+JOBS_ON_QUEUES = ("work", "send")
 
 
 @click.command(
@@ -69,10 +73,10 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
 
     try:
         try:
-            script_path = job(script)
+            script_path = find_script(script)
         except RuntimeSetupError as error:
             raise click.UsageError(str(error)) from None
-        if script_path.resolve().parent == shipped("jobs").resolve() and script_path.stem in ON_QUEUES:
+        if script_path.resolve().parent == find_shipped_folder("jobs").resolve() and script_path.stem in JOBS_ON_QUEUES:
             _require_queue(arguments)
         command, environment = submit_command(script_path, *arguments), submit_environment()
     except (RuntimeSetupError, ImportError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.opening import as_json, open_ledger, require_root, with_root
-from ledger.cli.printing import many, report
+from ledger.cli.printing import pluralize, report
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ledger.results import Copied
 
 #: Attributes that name queues or accounts of one ledger: `ledger copy --create` leaves them out.
-OF_ITS_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
+ATTRIBUTES_OF_ONE_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
 _attempt = click.option(
     "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."
 )
@@ -78,7 +78,7 @@ def copy(
     target_queue = _find_or_create(target, name, queue_to_copy) if create else target.queue(name)
     copied = queue_to_copy.copy_to(target_queue, attempt_id=attempt_id, bar=bar, report=_say)
     to = f"{name} of {target_root or source_root}"
-    _report(
+    _report_copy(
         json,
         {"queue": queue, "to": target_root or source_root, "to_queue": name},
         copied,
@@ -93,7 +93,7 @@ def _find_or_create(target: Ledger, name: str, source: Queue) -> Queue:
         return target.queue(name)
     except QueueDoesNotExist:
         record = source.access.record()
-        attributes = {key: value for key, value in record.attributes.items() if key not in OF_ITS_LEDGER}
+        attributes = {key: value for key, value in record.attributes.items() if key not in ATTRIBUTES_OF_ONE_LEDGER}
         return target.create_queue(name, attributes, dict(record.tags))
 
 
@@ -119,7 +119,7 @@ def export(queue: str, path: str, bar: bool | None, json: bool, root: str | None
     """
     _require_file(path)
     exported = open_ledger(root, settings, read_only=True).queue(queue).export_to(path, bar=bar, report=_say)
-    sentence = f"wrote {many(exported.messages, 'message')} of {queue} to {exported.path}"
+    sentence = f"wrote {pluralize(exported.messages, 'message')} of {queue} to {exported.path}"
     report(json, {"queue": queue, **dataclasses.asdict(exported)}, sentence)
 
 
@@ -143,11 +143,11 @@ def import_(
     """
     _require_file(path)
     imported = open_ledger(root, settings).queue(queue).import_from(path, attempt_id=attempt_id, bar=bar, report=_say)
-    _report(json, {"queue": queue, "path": path}, imported, f"imported %s of {path} to {queue}")
+    _report_copy(json, {"queue": queue, "path": path}, imported, f"imported %s of {path} to {queue}")
 
 
-def _report(json: bool, about: dict[str, object], done: Copied, sentence: str) -> None:
-    before = f"; {many(done.before, 'message')} had been sent before" if done.before else ""
+def _report_copy(json: bool, about: dict[str, object], done: Copied, sentence: str) -> None:
+    before = f"; {pluralize(done.before, 'message')} had been sent before" if done.before else ""
     if done.before and not done.messages:
         before += ". To send all once more give an --attempt-id"
-    report(json, {**about, **dataclasses.asdict(done)}, sentence % many(done.messages, "message") + before)
+    report(json, {**about, **dataclasses.asdict(done)}, sentence % pluralize(done.messages, "message") + before)

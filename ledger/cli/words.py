@@ -13,7 +13,7 @@ from ledger.errors import (
 )
 
 #: By the field that an error names.
-OPTIONS = {
+OPTIONS_BY_FIELD = {
     "MaxNumberOfMessages": "--max",
     "max_messages": "--max",
     "WaitTimeSeconds": "--wait",
@@ -70,22 +70,22 @@ def error_text(error: LedgerError) -> str:
         return f"{error.message} {advice}"
     # A queue's attributes have the same names here.
     if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
-        return _of_value(error)
-    if isinstance(error, MissingParameter) and error.field in OPTIONS:
-        return f"{error} ({OPTIONS[error.field]})"
-    return _plain(str(error))
+        return _describe_invalid_value(error)
+    if isinstance(error, MissingParameter) and error.field in OPTIONS_BY_FIELD:
+        return f"{error} ({OPTIONS_BY_FIELD[error.field]})"
+    return _replace_phrases(str(error))
 
 
-def _of_value(error: InvalidParameterValue) -> str:
-    option, text = OPTIONS.get(error.field), str(error)
+def _describe_invalid_value(error: InvalidParameterValue) -> str:
+    option, text = OPTIONS_BY_FIELD.get(error.field), str(error)
     value, between, _ = text.partition(f" for parameter {error.field} is invalid.")
     if option is None or not between:
-        return _plain(text)
+        return _replace_phrases(text)
     problem = "is not given" if error.value is None else f"{value.removeprefix('Value ')} is invalid"
-    return f"{option} {problem}. {_plain(error.bound.rstrip('.') + '. ' + error.fix).rstrip()}"
+    return f"{option} {problem}. {_replace_phrases(error.bound.rstrip('.') + '. ' + error.fix).rstrip()}"
 
 
-def _plain(text: str) -> str:
+def _replace_phrases(text: str) -> str:
     for phrase, replacement in _PHRASES:
         text = text.replace(phrase, replacement)
     return text

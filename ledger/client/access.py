@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
 
 #: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
-NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
+ERRORS_WITHOUT_CHANGE = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
 #: Above this number, joining tables is cheaper.
 MOST_TABLES = 64
-_DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
+_DONE_OUTCOMES = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class ClaimSettlements:
@@ -60,15 +60,15 @@ class ClaimSettlements:
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
         """Return a context in which a verb ends the messages of `runs`.
 
-        From the start, all of these messages count as ended for `outside`, so that no heartbeat takes them for lost.
-        After the verb only the messages that the verb ended count, or all if the outcome is unknown.
+        From the start, all of these messages count as ended for `count_surely_not_ended`, so that no heartbeat takes
+        them for lost. After the verb only the messages that the verb ended count, or all if the outcome is unknown.
         """
         ending = Ending()
         with self._lock:
             self._parts[ending] = runs.select(RUNS.names)
         try:
             yield ending
-        except NOTHING_CHANGED:
+        except ERRORS_WITHOUT_CHANGE:
             ending.done = RUNS.empty_table()
             raise
         else:
@@ -88,7 +88,7 @@ class ClaimSettlements:
             copy._parts, copy._done = dict(self._parts), list(self._done)
         return copy
 
-    def outside(self, runs: pa.Table) -> int:
+    def count_surely_not_ended(self, runs: pa.Table) -> int:
         """Return how many messages of `runs` were surely not ended through this claim."""
         with self._lock:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
@@ -108,7 +108,7 @@ class Ending:
 
     def answered(self, outcomes: pa.Table) -> None:
         """Record the messages that the verb ended, from its OUTCOME_RUNS."""
-        self.done = outcomes.filter(pc.is_in(outcomes["outcome"], _DONE)).select(RUNS.names)
+        self.done = outcomes.filter(pc.is_in(outcomes["outcome"], _DONE_OUTCOMES)).select(RUNS.names)
 
 
 class OpenClaims:
@@ -133,8 +133,8 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     if not runs.num_rows:
         return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()
-    first, last = _positions(runs, names)
-    start, end = _positions(others, names)
+    first, last = _locate_runs(runs, names)
+    start, end = _locate_runs(others, names)
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
     # Let each run begin behind the last position of all runs before it.
@@ -147,7 +147,7 @@ def count_outside(runs: pa.Table, others: pa.Table) -> int:
     )
 
 
-def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def _locate_runs(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     segment = pc.index_in(runs["segment"], names).to_numpy().astype(np.int64) * SEQ_BOUND
     return segment + runs["first_seq"].to_numpy(), segment + runs["last_seq"].to_numpy()
 

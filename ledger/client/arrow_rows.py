@@ -13,8 +13,8 @@ A value may also be a struct of data_type, string_value and binary_value: an att
 For a send through Spark each form becomes a map to attributes in full, except maps that are left to Spark
 (`is_attributes`): Spark's tasks check these. For a send without Spark each row's attributes become a dict.
 
-`typed_table` also serves a send through Spark, so that both ways accept the same columns. The ways differ in the types
-that are written as JSON.
+`select_typed_columns` also serves a send through Spark, so that both ways accept the same columns. The ways differ in
+the types that are written as JSON.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.client.tables import is_integer, is_text, made_by, require_column
+from ledger.client.tables import is_integer, is_made_by, is_text, require_column
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import GIVEN, NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, Kind, entry, require_columns, require_group
-from ledger.rules.message_attributes import attributes_of_json, message_attributes
+from ledger.rules.message_attributes import attributes_of_json, parse_message_attributes
 from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import StoredSend
 
-COLUMN = "message_attributes"
-UNDERSTOOD = (
+ATTRIBUTES_COLUMN = "message_attributes"
+UNDERSTOOD_TYPES = (
     "a struct of attributes, a map or a list of structs of key and value (from texts to texts, numbers or bytes), or "
     "JSON texts"
 )
 _FIELDS = {"data_type", "string_value", "binary_value"}
 _IN_FULL = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
-MAP = pa.map_(pa.string(), _IN_FULL)
+ATTRIBUTES_MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
@@ -70,22 +70,22 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     Without the map, Arrow would make one struct of all dicts, and a fraction of an integer if another row has a
     fraction. Errors name the row.
     """
-    if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
+    if not (is_made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
     names = list(messages.columns)
     if (
-        names.count(COLUMN) != 1
-        or not _counts(names, body)
-        or str(messages.dtypes.iloc[names.index(COLUMN)]) != "object"
+        names.count(ATTRIBUTES_COLUMN) != 1
+        or not _has_body_column(names, body)
+        or str(messages.dtypes.iloc[names.index(ATTRIBUTES_COLUMN)]) != "object"
     ):
         return messages
-    column = messages[COLUMN]
+    column = messages[ATTRIBUTES_COLUMN]
     if not any(isinstance(value, Mapping) for value in column):
         return messages
     import pandas as pd
 
     dicts = [None if is_missing else value for value, is_missing in zip(column, column.isna())]
-    return messages.assign(**{COLUMN: pd.arrays.ArrowExtensionArray(_map_array(dicts, _of_value))})
+    return messages.assign(**{ATTRIBUTES_COLUMN: pd.arrays.ArrowExtensionArray(_make_map_array(dicts, _read_value))})
 
 
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
@@ -94,64 +94,70 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     The table has plain types. A table stays unchanged if its rows are sent whole, or if the column is missing or left
     to Spark.
     """
-    if COLUMN not in table.column_names or not _counts(table.column_names, body):
+    if ATTRIBUTES_COLUMN not in table.column_names or not _has_body_column(table.column_names, body):
         return table
-    column = table[COLUMN]
+    column = table[ATTRIBUTES_COLUMN]
     if is_attributes(column.type):
         return table
     if _has_attributes(table, body):
-        made = _map_array(column.to_pylist(), _required_reader(column.type))
+        made = _make_map_array(column.to_pylist(), _require_reader(column.type))
     else:
-        made = pa.nulls(table.num_rows, MAP)
-    return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
+        made = pa.nulls(table.num_rows, ATTRIBUTES_MAP)
+    return table.set_column(table.column_names.index(ATTRIBUTES_COLUMN), ATTRIBUTES_COLUMN, made)
 
 
-def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
+def make_attribute_reader(table: pa.Table, body: str | None) -> Callable[[int], object]:
     """Return a function from a row's number to its attributes, as a message of a list has them.
 
     Unknown types raise InvalidParameterValue at once; unreadable values raise it in the returned function.
     """
     if not _has_attributes(table, body):
         return lambda number: None
-    read = _required_reader(table[COLUMN].type)
+    read = _require_reader(table[ATTRIBUTES_COLUMN].type)
     # After the check: Python may have no values for a refused type.
-    values = table[COLUMN].to_pylist()
+    values = table[ATTRIBUTES_COLUMN].to_pylist()
     return lambda number: None if values[number] is None else read(values[number])
 
 
-def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
-    reader = _reader_of(kind)
+def _require_reader(kind: pa.DataType) -> Callable[[Any], object]:
+    reader = _find_reader(kind)
     if reader is None:
-        raise InvalidParameterValue("column", COLUMN, f"It is {kind} and must be {UNDERSTOOD}", "Cast it.")
+        raise InvalidParameterValue(
+            "column", ATTRIBUTES_COLUMN, f"It is {kind} and must be {UNDERSTOOD_TYPES}", "Cast it."
+        )
     return reader
 
 
 def _has_attributes(table: pa.Table, body: str | None) -> bool:
     names = table.column_names
-    return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
+    return (
+        names.count(ATTRIBUTES_COLUMN) == 1
+        and _has_body_column(names, body)
+        and table[ATTRIBUTES_COLUMN].null_count < table.num_rows
+    )
 
 
-def _counts(names: Iterable[str], body: str | None) -> bool:
+def _has_body_column(names: Iterable[str], body: str | None) -> bool:
     """Return whether attributes count: not if the rows are sent whole, without a column of bodies."""
     return (body or "body") in names
 
 
-def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
+def _find_reader(kind: pa.DataType) -> Callable[[Any], object] | None:
     types = pa.types
     if types.is_struct(kind):
-        return _of_struct if all(_is_value(field.type) for field in kind) else None
+        return _read_struct if all(_is_value(field.type) for field in kind) else None
     if is_text(kind):
-        return _of_value
+        return _read_value
     if types.is_map(kind) and is_text(kind.key_type):
-        return _of_pairs if _is_value(kind.item_type) else None
+        return _read_pairs if _is_value(kind.item_type) else None
     is_list = types.is_list(kind) or types.is_large_list(kind)
     if is_list and types.is_null(kind.value_type):
-        return _of_items
+        return _read_items
     if is_list and types.is_struct(kind.value_type):
         item = kind.value_type
         named = {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type)
         if named and _is_value(item.field("value").type):
-            return _of_items
+            return _read_items
     return None
 
 
@@ -161,7 +167,7 @@ def _is_value(kind: pa.DataType) -> bool:
     return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
 
 
-def _of_value(value: object) -> object:
+def _read_value(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
@@ -170,17 +176,17 @@ def _of_value(value: object) -> object:
         raise InvalidParameterValue("MessageAttributes", value, f"It is not JSON: {error}") from None
 
 
-def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
+def _read_struct(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: _sqs_form_of(value) for name, value in fields.items() if value is not None}
 
 
-def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
+def _read_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
     if None in items:
         raise InvalidParameterValue("MessageAttributes", None, "An element of the list is null", "Leave it out.")
-    return _of_pairs([(item["key"], item["value"]) for item in items if item is not None])
+    return _read_pairs([(item["key"], item["value"]) for item in items if item is not None])
 
 
-def _of_pairs(pairs: Any) -> dict[str, object]:
+def _read_pairs(pairs: Any) -> dict[str, object]:
     return {name: _sqs_form_of(value) for name, value in require_distinct_keys(pairs)}
 
 
@@ -194,7 +200,7 @@ def require_distinct_keys(pairs: Any) -> Any:
     return pairs
 
 
-def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
+def convert_to_sqs_form(attribute: Mapping[str, Any]) -> dict[str, Any]:
     kind = attribute["data_type"]
     is_binary = isinstance(kind, str) and kind.startswith("Binary")
     value = {"BinaryValue": attribute["binary_value"]} if is_binary else {"StringValue": attribute["string_value"]}
@@ -202,27 +208,29 @@ def in_full(attribute: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sqs_form_of(attribute: object) -> object:
-    return in_full(attribute) if isinstance(attribute, Mapping) and set(attribute) == _FIELDS else attribute
+    return convert_to_sqs_form(attribute) if isinstance(attribute, Mapping) and set(attribute) == _FIELDS else attribute
 
 
-def _map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
+def _make_map_array(values: Iterable[object], read: Callable[[Any], object]) -> pa.Array:
     rows = list[list[tuple[str, dict[str, object]]] | None]()
     for number, value in enumerate(values):
         try:
-            attributes = None if value is None else message_attributes(read(value))
+            attributes = None if value is None else parse_message_attributes(read(value))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
         rows.append(None if attributes is None else [(name, value._asdict()) for name, value in attributes.items()])
-    return pa.array(rows, MAP)
+    return pa.array(rows, ATTRIBUTES_MAP)
 
 
 #: A test of a column's type, and the types as errors name them.
-TYPES = {
+TYPES_BY_KIND = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
 }
 #: The columns, besides body and attributes, that set fields of a message.
-MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
+MEANINGFUL_COLUMNS = {
+    field.name: TYPES_BY_KIND[field.kind] for field in GIVEN if field.name not in ("body", ATTRIBUTES_COLUMN)
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,20 +255,20 @@ class SentTable:
 
 
 @uses_arrow
-def sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
+def make_sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> SentTable:
     ids, bodies = [stored.message_id for stored in sent], [sent_entry.body for sent_entry in entries]
     table = pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
     return SentTable(len(ids), lambda: table)
 
 
 @uses_arrow
-def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
+def read_entries(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
     """Return every row as an entry for a queue with these attributes.
 
     Raises the error of the first row that cannot be sent, with the row's number (from 0).
     """
     entries = []
-    for number, fields in enumerate(rows_of(table, queue, body)):
+    for number, fields in enumerate(read_rows(table, queue, body)):
         try:
             if isinstance(fields, LedgerError):
                 raise fields
@@ -270,7 +278,7 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     return entries
 
 
-def typed_table(table: pa.Table, queue: Mapping[str, str], body: str | None) -> pa.Table:
+def select_typed_columns(table: pa.Table, queue: Mapping[str, str], body: str | None) -> pa.Table:
     """Return the columns that a send of a table reads, each with the type of its field.
 
     Whole numbers, also whole floats, become int64. The column of attributes keeps its type. If the rows are sent whole,
@@ -285,11 +293,11 @@ def typed_table(table: pa.Table, queue: Mapping[str, str], body: str | None) -> 
     if _is_sent_whole(names, body):
         columns = {name: table[name] for name in names}
     else:
-        columns = {name: table[name] for name in names if name == COLUMN}
+        columns = {name: table[name] for name in names if name == ATTRIBUTES_COLUMN}
         columns[body or "body"] = require_column(table, body or "body", is_text, "string")
-    for name in _meaningful(names, queue, body):
-        values = require_column(table, name, *MEANINGFUL[name])
-        columns[name] = values.cast(pa.int64()) if MEANINGFUL[name] == TYPES[Kind.NUMBER] else values
+    for name in _list_meaningful(names, queue, body):
+        values = require_column(table, name, *MEANINGFUL_COLUMNS[name])
+        columns[name] = values.cast(pa.int64()) if MEANINGFUL_COLUMNS[name] == TYPES_BY_KIND[Kind.NUMBER] else values
     if is_fifo(queue):
         require_group(names)
     return pa.table(columns)
@@ -299,31 +307,35 @@ def _is_sent_whole(names: Sequence[str], body: str | None) -> bool:
     return body is None and "body" not in names
 
 
-def _meaningful(names: Sequence[str], queue: Mapping[str, str], body: str | None) -> list[str]:
+def _list_meaningful(names: Sequence[str], queue: Mapping[str, str], body: str | None) -> list[str]:
     if _is_sent_whole(names, body):
         return [name for name in WITH_WHOLE_ROWS if name in names and is_fifo(queue)]
-    return [name for name in MEANINGFUL if name in names]
+    return [name for name in MEANINGFUL_COLUMNS if name in names]
 
 
-def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
+def read_rows(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Yield for every row the fields of an entry, by name, or the error about the row's attributes.
 
     `body` names the column of bodies. Default: the column `body`, else the whole row as JSON.
     """
-    typed = typed_table(table, queue, body)
-    attributes_of = attributes_by_row(typed, body)
-    texts = _json_rows(typed) if _is_sent_whole(typed.column_names, body) else typed[body or "body"].to_pylist()
-    columns = {name: typed[name].to_pylist() for name in _meaningful(typed.column_names, queue, body)}
+    typed = select_typed_columns(table, queue, body)
+    attributes_of = make_attribute_reader(typed, body)
+    texts = _write_json_rows(typed) if _is_sent_whole(typed.column_names, body) else typed[body or "body"].to_pylist()
+    columns = {name: typed[name].to_pylist() for name in _list_meaningful(typed.column_names, queue, body)}
     for number, text in enumerate(texts):
         try:
             attributes = attributes_of(number)
         except LedgerError as error:
             yield error
             continue
-        yield {"body": text, COLUMN: attributes, **{name: values[number] for name, values in columns.items()}}
+        yield {
+            "body": text,
+            ATTRIBUTES_COLUMN: attributes,
+            **{name: values[number] for name, values in columns.items()},
+        }
 
 
-def _json_rows(table: pa.Table) -> Iterator[str]:
+def _write_json_rows(table: pa.Table) -> Iterator[str]:
     """Yield each row as JSON in Spark's form: fields with null are left out, nulls in lists stay."""
     for field in table.schema:
         unwritable = _find_part_without_json(field.name, field.type)
@@ -336,7 +348,7 @@ def _json_rows(table: pa.Table) -> Iterator[str]:
             )
     for number, row in enumerate(table.to_pylist()):
         try:
-            yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            yield json.dumps(_drop_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
             name = next((name for name, value in row.items() if not _is_writable_as_json(value)), "")
             fix = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
@@ -370,7 +382,7 @@ def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataT
     return None if has_json else (path, kind)
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {name: _drop_nulls(item) for name, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value

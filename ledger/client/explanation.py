@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The verbs that can be explained.
-OF_QUEUE = (
+QUEUE_VERBS = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
-OF_CLAIM = ("extend", "release", "delete", "settle")
-OTHERS = (
+CLAIM_VERBS = ("extend", "release", "delete", "settle")
+OTHER_VERBS_ADVICE = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
     "write, work, consume, copies and delete_queue make several commits."
 )
-EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
-HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
+EXPECTED_NOTE = (
+    "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
+)
+HEADS_NOTE = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
 MOST_ROWS, LONGEST = 20, 40
 
 
@@ -67,14 +69,14 @@ class Explanation:
         how = f"{self.engine} runs it ({self.why_statement})" if self.why_statement else "the rows are written directly"
         count = 0 if self.rows is None else self.rows.num_rows
         head = f"{self.verb}: one commit to {self.table}; {how}. Source rows: {count:,}"
-        shown = [] if self.rows is None or not count else ["", "source:", _table(self.rows)]
+        shown = [] if self.rows is None or not count else ["", "source:", _format_table(self.rows)]
         more = [f"... and {count - MOST_ROWS:,} more"] if count > MOST_ROWS else []
-        return "\n".join([head, "", self.statement, *shown, *more, *self._notes()])
+        return "\n".join([head, "", self.statement, *shown, *more, *self._list_notes()])
 
-    def _notes(self) -> list[str]:
+    def _list_notes(self) -> list[str]:
         if self.rows is None or "expected_revision" not in self.rows.column_names:
             return []
-        return ["", EXPECTED, *([HEADS] if self.table == "visibility" else [])]
+        return ["", EXPECTED_NOTE, *([HEADS_NOTE] if self.table == "visibility" else [])]
 
 
 def explain(
@@ -88,18 +90,18 @@ def explain(
 
     Args:
         call: Calls the verb, through an Access that changes nothing.
-        given: The verb's arguments, by the names that an error shows (see `numbered`).
+        given: The verb's arguments, by the names that an error shows (see `name_arguments`).
 
     Raises:
         InvalidParameterValue: The verb is not one of `verbs`, or an argument is a Spark DataFrame.
         LedgerError: The ledger is in memory.
     """
-    from ledger.store.delta.verbs.planned_commits import planned_commit
+    from ledger.store.delta.verbs.planned_commits import find_planned_commit
     from ledger.store.delta.verbs.store import DeltaStore
 
     if verb not in verbs:
         bound = f"Must be one of {', '.join(verbs)}"
-        raise InvalidParameterValue("verb", verb, bound, OTHERS)
+        raise InvalidParameterValue("verb", verb, bound, OTHER_VERBS_ADVICE)
     for name, value in given.items():
         if is_spark(value):
             fix = "Give a list, or df.limit(100).toArrow()."
@@ -107,27 +109,27 @@ def explain(
     store = access.store
     if not isinstance(store, DeltaStore):
         raise LedgerError("explain needs a ledger on Delta tables; this ledger is in memory")
-    commit = planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
+    commit = find_planned_commit(store, lambda looking: call(replace(access, store=looking, frames=None)))
     return Explanation(verb) if commit is None else Explanation(verb, *commit)
 
 
-def numbered(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
+def name_arguments(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
     """Return a call's arguments by name: those given by position are `argument 1`, `argument 2`, and so on."""
     return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 
-def _table(rows: pa.Table) -> str:
-    from ledger.store.delta.verbs.planned_commits import some_rows
+def _format_table(rows: pa.Table) -> str:
+    from ledger.store.delta.verbs.planned_commits import take_some_rows
 
-    shown = some_rows(rows, MOST_ROWS)
+    shown = take_some_rows(rows, MOST_ROWS)
     names = list(shown[0])
     names.sort(key=lambda name: name not in ("operation", "expected_revision"))
-    lines = [names, *([_cell(row[name]) for name in names] for row in shown)]
+    lines = [names, *([_format_cell(row[name]) for name in names] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     text = f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3] if isinstance(value, datetime) else str(value)

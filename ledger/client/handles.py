@@ -15,10 +15,10 @@ from ledger.client.tables import ArrowTable, is_integer, is_text, require_column
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.results import HandleOutcome, OutcomeList
 from ledger.rules import message_id as ids
-from ledger.rules.limits import Limits, visibility_timeout
+from ledger.rules.limits import Limits, check_visibility_timeout
 from ledger.rules.outcomes import error
 from ledger.rules.receipt_handle import ReceiptHandle, decode
-from ledger.rules.visibility import FURTHER, Outcome, Verb, distinct
+from ledger.rules.visibility import FURTHER, Outcome, Verb, list_frequent_reasons
 from ledger.store.protocol import RUNS, Action, QueueRecord
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HandleRequest:
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> HandleRequest:
         """Return a request. A wrong timeout fails only this request."""
         try:
-            return cls(handle, verb, visibility_timeout(timeout, limits))
+            return cls(handle, verb, check_visibility_timeout(timeout, limits))
         except InvalidParameterValue as error:
             return cls(handle, verb, 0, error)
 
@@ -67,16 +67,16 @@ class HandleList:
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
-        self._read = [_read(wish.handle, queue) for wish in wishes]
+        self._read = [_decode_handle(wish.handle, queue) for wish in wishes]
         groups: dict[tuple[Verb, str, int, str | None], set[ReceiptHandle]] = {}
-        named = distinct(wish.reason for wish in wishes)
+        named = list_frequent_reasons(wish.reason for wish in wishes)
         mark = {reason: number for number, reason in enumerate(named)}
         for wish, handle in zip(wishes, self._read):
             if handle is not None and wish.refused is None:
                 reason = wish.reason if wish.reason is None or wish.reason in mark else FURTHER
                 groups.setdefault((wish.verb, handle.receipt_id, wish.timeout, reason), set()).add(handle)
         self.actions = [
-            Action(verb, receipt_id, _runs(handles), timeout, reason=reason, mark=_mark(mark, reason))
+            Action(verb, receipt_id, _join_runs(handles), timeout, reason=reason, mark=_find_mark(mark, reason))
             for (verb, receipt_id, timeout, reason), handles in groups.items()
         ]
 
@@ -104,7 +104,7 @@ class HandleList:
         return OutcomeList(handle_outcomes)
 
 
-def _mark(marks: Mapping[str, int], reason: str | None) -> int:
+def _find_mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason, by which the views distinguish messages with different reasons.
 
     All reasons that are not in `marks` share the next number, and no reason has the one after it.
@@ -114,7 +114,7 @@ def _mark(marks: Mapping[str, int], reason: str | None) -> int:
     return marks.get(reason, len(marks))
 
 
-def handles_of(field: str, handles: object) -> list[str | None]:
+def require_handles(field: str, handles: object) -> list[str | None]:
     """Return receipt handles as a list. Refuse a message, and elements that are neither texts nor None."""
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
@@ -144,11 +144,11 @@ def requests_of_list(
     return [HandleRequest.checked(handle, verb, seconds, limits) for handle, seconds in zip(handles, timeout)]
 
 
-def outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
+def make_outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
     """Return the outcomes as a table with the schema OUTCOMES."""
     columns = [
         [wish.handle for wish in requests],
-        [_action(wish) for wish in requests],
+        [_name_action(wish) for wish in requests],
         [outcome.outcome for outcome in outcomes],
         [outcome.error_code for outcome in outcomes],
         [outcome.error_message for outcome in outcomes],
@@ -159,23 +159,27 @@ def outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOu
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
     """Return message ids as RUNS, with -1 for the unknown lanes. Raises InvalidParameterValue for a wrong id."""
     places = {ids.place(identifier) for identifier in message_ids}
-    return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
+    return (
+        _join_runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places})
+        if places
+        else RUNS.empty_table()
+    )
 
 
-def _action(request: HandleRequest) -> str:
+def _name_action(request: HandleRequest) -> str:
     if request.verb is Verb.DELETE:
         return "delete"
     return "extend" if request.timeout or request.refused is not None else "release"
 
 
-def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
+def _decode_handle(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
     try:
         return decode(handle, queue.id)
     except ReceiptHandleIsInvalid:
         return None
 
 
-def _runs(handles: set[ReceiptHandle]) -> pa.Table:
+def _join_runs(handles: set[ReceiptHandle]) -> pa.Table:
     runs: list[list[Any]] = []
     for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
         if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:

@@ -1,7 +1,7 @@
 """Message move tasks: start, list, cancel, and continue abandoned ones.
 
-The process that started a task takes its steps, with a pause of TICK between two. A running task that was not updated
-for more than a minute is *abandoned*, and any process may continue it.
+The process that started a task takes its steps, with a pause of STEP_PAUSE_SECONDS between two. A running task that was
+not updated for more than a minute is *abandoned*, and any process may continue it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import partial
 from ledger.errors import ClocksDisagree, LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.rules import redrive
 from ledger.rules.attributes import limits_of
-from ledger.rules.limits import move_rate
+from ledger.rules.limits import check_move_rate
 from ledger.rules.redrive import MoveTask, TaskStatus
 from ledger.rules.visibility import Status
 from ledger.runtime.threads import start_thread
 from ledger.store.protocol import QueueRecord, Store
 
 log = logging.getLogger("ledger.move_tasks")
-TICK = 1.0
+STEP_PAUSE_SECONDS = 1.0
 
 
 class MoveTasks:
@@ -33,9 +33,9 @@ class MoveTasks:
     def start(self, destination: str | None, rate: int | None, sources: list[str]) -> MoveTask:
         """See Queue.start_message_move_task."""
         if not sources:
-            raise redrive.no_dead_letter_queue(self._source.name)
-        move_rate(rate, limits_of(self._source.attributes))
-        self._destination(destination)
+            raise redrive.make_no_dead_letter_queue_error(self._source.name)
+        check_move_rate(rate, limits_of(self._source.attributes))
+        self._find_destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
             # `put_task` refuses a new task while another one of this queue runs. Then `new_task` raises an error, if
@@ -55,8 +55,8 @@ class MoveTasks:
     def cancel(self, handle: str) -> int:
         """See Queue.cancel_message_move_task."""
         while True:
-            task = redrive.to_cancel(self.all(), handle)
-            if self._store.put_task(redrive.ended(task, TaskStatus.CANCELLED, self._clock())):
+            task = redrive.find_task_to_cancel(self.all(), handle)
+            if self._store.put_task(redrive.end_task(task, TaskStatus.CANCELLED, self._clock())):
                 return task.moved
 
     def run(self, task_id: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -65,18 +65,18 @@ class MoveTasks:
         `revision` is the task's revision after this process's last step (-1: unknown). While another process continues
         the task, this process waits.
         """
-        while (task := self._latest(task_id)) is not None and task.is_running:
+        while (task := self._find_task(task_id)) is not None and task.is_running:
             if task.revision == revision or redrive.is_abandoned(task, self._clock()):
                 after = self.step(task)
                 revision = -1 if after is None else after.revision
-            sleep(TICK)
+            sleep(STEP_PAUSE_SECONDS)
 
     def step(self, task: MoveTask) -> MoveTask | None:
         """Move the messages that a running task may move now, and return the task after this step.
 
         Returns None if another process changed the task first, or if clocks disagree.
         """
-        taken = redrive.taken(task, self._clock())
+        taken = redrive.start_step(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
@@ -85,7 +85,7 @@ class MoveTasks:
         Any other LedgerError ends it as FAILED.
         """
         try:
-            source, target = source or self._as_it_is(), self._destination(task.destination)
+            source, target = source or self._as_it_is(), self._find_destination(task.destination)
             allowed = redrive.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
@@ -93,21 +93,21 @@ class MoveTasks:
             return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
-            after = redrive.ended(task, TaskStatus.FAILED, self._clock(), str(error))
+            after = redrive.end_task(task, TaskStatus.FAILED, self._clock(), str(error))
             # An earlier change, such as a cancel, stays.
             return after if self._store.put_task(after) else self._stored(task.task)
         while True:
-            after = redrive.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
+            after = redrive.record_progress(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
             # Add the moved messages to the count of a task that was cancelled or continued meanwhile.
             task = self._stored(task.task)
 
-    def _latest(self, task_id: str) -> MoveTask | None:
+    def _find_task(self, task_id: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == task_id), None)
 
     def _stored(self, task_id: str) -> MoveTask:
-        task = self._latest(task_id)
+        task = self._find_task(task_id)
         if task is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return task
@@ -119,7 +119,7 @@ class MoveTasks:
             raise QueueDoesNotExist(source.name, made_anew=True)
         return source
 
-    def _destination(self, name: str | None) -> QueueRecord | None:
+    def _find_destination(self, name: str | None) -> QueueRecord | None:
         try:
             return None if name is None else self._store.queue(name)
         except QueueDoesNotExist as error:
@@ -128,7 +128,7 @@ class MoveTasks:
             ) from None
 
 
-def carry_on(store: Store, clock: Callable[[], int]) -> int:
+def continue_abandoned_tasks(store: Store, clock: Callable[[], int]) -> int:
     """Take a step of every abandoned task, and return how many there were."""
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if redrive.is_abandoned(task, clock())]
@@ -136,5 +136,5 @@ def carry_on(store: Store, clock: Callable[[], int]) -> int:
         if task.source in queues:
             MoveTasks(store, queues[task.source], clock).step(task)
         else:
-            store.put_task(redrive.ended(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
+            store.put_task(redrive.end_task(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
     return len(abandoned)

@@ -21,7 +21,7 @@ def attributes(access: Access) -> dict[str, str]:
     """See Queue.attributes."""
     record = access.record()
     return {
-        **attribute_rules.answered(record.attributes),
+        **attribute_rules.answer_attributes(record.attributes),
         "QueueArn": access.arn,
         "CreatedTimestamp": str(record.created_at // 1_000),
         "LastModifiedTimestamp": str(record.modified_at // 1_000),
@@ -36,7 +36,7 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         named = given(known.attributes)
-        complete = attribute_rules.complete(named, known.attributes, access.settings.account)
+        complete = attribute_rules.complete_attributes(named, known.attributes, access.settings.account)
         redrive_rules.require_target(queues, known.name, complete, named)
         return complete, known.tags
 
@@ -52,7 +52,7 @@ def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[s
     """Replace the tags by those that `changed` returns for the present tags."""
     access.store.change_queue(
         access.made,
-        lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),
+        lambda known, queues: (known.attributes, attribute_rules.check_tags(changed(known.tags), known.tags)),
         access.clock,
     )
 
@@ -86,9 +86,9 @@ def redrive(
         chosen = runs_of_ids(require_list("where", where, "Must be a SQL predicate or a list of message ids"))
     if destination is None and not source_queues(access):
         fix = f"No queue's RedrivePolicy names {access.name}. Say where to: destination=. Nothing was moved."
-        raise redrive_rules.no_dead_letter_queue(access.name, fix)
+        raise redrive_rules.make_no_dead_letter_queue_error(access.name, fix)
     if isinstance(where, str):
         subject = "A predicate, unlike a list of message ids,"
         with access.named_jobs("redrive"):
-            chosen = access.spark(subject).chosen(record, where, access.clock())
+            chosen = access.spark(subject).select_messages(record, where, access.clock())
     return access.store.redrive(record, target, maximum, chosen, access.clock)

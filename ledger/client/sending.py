@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from ledger.client.access import Access
 from ledger.client.arrow_rows import (
     SentTable,
-    entries_of,
-    sent_table,
-    typed_table,
+    make_sent_table,
+    read_entries,
+    select_typed_columns,
     with_attributes_as_maps,
     with_dicts_as_maps,
 )
-from ledger.client.tables import arrow_table, for_spark, is_spark, require_batch, require_list
+from ledger.client.tables import convert_for_spark, is_spark, read_arrow_table, require_batch, require_list
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.results import OutcomeList, SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import Entry, entry_of, fails_the_batch
+from ledger.rules.message import Entry, fails_the_batch, parse_entry
 from ledger.store.protocol import QueueRecord, StoredSend
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EntryList:
     def __init__(
         self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
     ) -> None:
-        self._read = [_read(message, queue, common, in_batch) for message in given]
+        self._read = [_read_entry(message, queue, common, in_batch) for message in given]
         self.entries = [entry for entry in self._read if isinstance(entry, Entry)]
 
     def require(self, *, every: bool) -> None:
@@ -85,13 +85,13 @@ class EntryList:
         return OutcomeList(outcomes)
 
 
-def _read(
+def _read_entry(
     message: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool
 ) -> Entry | LedgerError:
     if isinstance(message, LedgerError):
         return message
     try:
-        return entry_of(message, queue, common, in_batch=in_batch)
+        return parse_entry(message, queue, common, in_batch=in_batch)
     except LedgerError as error:
         return error
 
@@ -113,7 +113,7 @@ def send(
     record = access.record()
     message_rules.require_no_attempt(attempt_id, record.attributes)
     messages = with_dicts_as_maps(messages, body)
-    table = arrow_table("messages", messages)
+    table = read_arrow_table("messages", messages)
     if is_spark(messages) or table is not None:
         named = [name for name, value in common.items() if value is not None]
         if named:
@@ -135,10 +135,10 @@ def send(
 @lru_cache(maxsize=1_000)
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
     """Warn of columns that are not sent, and of names that resemble names with a meaning."""
-    left_out = message_rules.left_out(names, body)
+    left_out = message_rules.list_unsent_columns(names, body)
     if left_out:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left_out))
-    mistaken = message_rules.mistaken_in_whole_rows(names, body, fifo=fifo)
+    mistaken = message_rules.list_mistaken_columns(names, body, fifo=fifo)
     if mistaken:
         log.warning("to %s each row is sent whole, as JSON, with its columns: %s", queue, ", ".join(mistaken))
 
@@ -151,13 +151,13 @@ def _send_table(
         if is_spark(table):
             sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
         elif access.frames is not None:
-            typed = with_attributes_as_maps(typed_table(table, record.attributes, body), body)
-            frame = access.frames.of(for_spark(typed))
+            typed = with_attributes_as_maps(select_typed_columns(table, record.attributes, body), body)
+            frame = access.frames.of(convert_for_spark(typed))
             of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
             sent, names = SentTable(table.num_rows, cache(lambda: of_frame.ids().toArrow())), table.column_names
         else:
-            entries = entries_of(table, record.attributes, body)
-            sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
+            entries = read_entries(table, record.attributes, body)
+            sent = make_sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
             names = table.column_names
     _warn_of_columns(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
     return sent

@@ -12,19 +12,19 @@ from ledger.client.access import Access
 from ledger.client.handles import (
     HandleList,
     HandleRequest,
-    handles_of,
-    outcome_table,
+    make_outcome_table,
     requests_of_list,
     requests_of_table,
+    require_handles,
 )
-from ledger.client.tables import arrow_table, is_spark, is_text, require_column
+from ledger.client.tables import is_spark, is_text, read_arrow_table, require_column
 from ledger.errors import InvalidParameterValue
 from ledger.results import HandleOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.receipt_handle import decode
-from ledger.rules.visibility import Outcome, Receipts, Verb, reason_of
+from ledger.rules.visibility import Outcome, Receipts, Verb, clean_reason
 from ledger.runtime.threads import uses_arrow
 from ledger.store.protocol import Action, QueueRecord, count_by_outcome
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from ledger.client.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
-FIELD = "ReceiptHandle"
-REASON = "reason"
+HANDLE_FIELD = "ReceiptHandle"
+REASON_COLUMN = "reason"
 
 
 @uses_arrow
@@ -68,21 +68,21 @@ def delete_one(access: Access, handle: str) -> None:
 def change_one(access: Access, handle: str, timeout: object) -> None:
     """See Queue.change_visibility."""
     record = access.record()
-    seconds = bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
+    seconds = bounds.check_visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
     _apply_one(access, record, HandleRequest(handle, Verb.CHANGE, seconds))
 
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
     # `settle` takes None for no handles. Here None is a mistake: `handles_of` raises.
-    return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
+    return settle(access, delete=require_handles(HANDLE_FIELD, None) if handles is None else handles)
 
 
 def change_many(access: Access, handles: Handles, timeout: Timeouts) -> Outcomes:
     """See Queue.change_visibility."""
     if timeout is None:
         raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
-    return settle(access, extend=_read(handles), timeout=timeout)
+    return settle(access, extend=_read_handles(handles), timeout=timeout)
 
 
 def settle(
@@ -103,33 +103,35 @@ def settle(
     if timeout is None:
         timeout = int(record.attributes["VisibilityTimeout"])
     handles_by_verb = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
-    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in handles_by_verb if handles is not None]
+    parts = [
+        (verb, _read_handles(handles), seconds) for verb, handles, seconds in handles_by_verb if handles is not None
+    ]
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
-        why = reason_of(reason)
+        why = clean_reason(reason)
         with access.named_jobs("settle"):
-            request = access.spark().wishes(record, parts, limits)
-            return request.outcomes(apply(access, record, _for_reason(request.actions, why)))
+            request = access.spark().evaluate_wishes(record, parts, limits)
+            return request.outcomes(apply(access, record, _give_reason(request.actions, why)))
     wishes, reasons = (
         list[HandleRequest](),
-        _reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE]),
+        _spread_reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE]),
     )
     for verb, handles, seconds in parts:
-        requests_of_part = _wishes(verb, handles, seconds, limits)
-        wishes += requests_of_part if verb is Verb.DELETE else map(_with_reason, requests_of_part, reasons)
+        requests_of_part = _make_requests(verb, handles, seconds, limits)
+        wishes += requests_of_part if verb is Verb.DELETE else map(_replace_reason, requests_of_part, reasons)
     outcomes = _apply_list(access, record, wishes, limits)
-    return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
+    return outcomes if all(isinstance(p[1], list) for p in parts) else make_outcome_table(wishes, outcomes)
 
 
 #: All receipts, for `release_postponed`. (None is an empty claim's receipt.)
-ALL = "*"
+ALL_RECEIPTS = "*"
 
 
 def release_postponed(access: Access, receipt_id: str | None, reason: str | None) -> int:
     """See Queue.release_postponed."""
-    record, why = access.record(), reason_of(reason)
+    record, why = access.record(), clean_reason(reason)
     hidden = access.store.given_back(record, access.clock)
-    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL, receipt)}
+    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (ALL_RECEIPTS, receipt)}
     actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
     # FENCED, even if the queue accepts older receipts: a consumer that received a message after `given_back` keeps it.
     limits = attribute_rules.limits_of(record.attributes)
@@ -144,29 +146,31 @@ def _apply_list(
     return request.outcomes(apply(access, record, request.actions)) if request.actions else request.outcomes([])
 
 
-def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
+def _give_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
-def _with_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
+def _replace_reason(request: HandleRequest, reason: str | None) -> HandleRequest:
     return replace(request, reason=reason)
 
 
-def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
+def _spread_reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     """Return an iterator with a reason for each handle that is released, and then for each that is extended."""
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
             bound = f"Must be one text, or one for each of the {sum(counts)} handles that are released or extended"
             raise InvalidParameterValue("reason", f"{len(given)} of them", bound)
-        return iter([reason_of(reason) for reason in given])
+        return iter([clean_reason(reason) for reason in given])
     if given is not None:
-        return itertools.repeat(reason_of(given))
+        return itertools.repeat(clean_reason(given))
     each: list[str | None] = []
     for handles, count in zip(parts, counts):
-        has_reasons = not isinstance(handles, list) and REASON in handles.column_names
-        column = require_column(handles, REASON, is_text, "string").to_pylist() if has_reasons else [None] * count
-        each += map(reason_of, column)
+        has_reasons = not isinstance(handles, list) and REASON_COLUMN in handles.column_names
+        column = (
+            require_column(handles, REASON_COLUMN, is_text, "string").to_pylist() if has_reasons else [None] * count
+        )
+        each += map(clean_reason, column)
     return iter(each)
 
 
@@ -179,14 +183,14 @@ def _apply_one(access: Access, record: QueueRecord, request: HandleRequest) -> N
         raise error
 
 
-def _read(handles: Any) -> Any:
+def _read_handles(handles: Any) -> Any:
     if is_spark(handles):
         return handles
-    table = arrow_table(FIELD, handles)
-    return handles_of(FIELD, handles) if table is None else table
+    table = read_arrow_table(HANDLE_FIELD, handles)
+    return require_handles(HANDLE_FIELD, handles) if table is None else table
 
 
-def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> list[HandleRequest]:
+def _make_requests(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> list[HandleRequest]:
     if isinstance(handles, list):
         return requests_of_list(handles, verb, timeout, limits)
     return requests_of_table(handles, verb, timeout, limits)
@@ -202,7 +206,7 @@ def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None
             bound = f"Must be one, or one for each of the {len(extended)} handles"
             raise InvalidParameterValue("VisibilityTimeout", len(timeout), bound)
     elif not isinstance(timeout, str) or extended is None or isinstance(extended, list):
-        bounds.visibility_timeout(timeout, limits)
+        bounds.check_visibility_timeout(timeout, limits)
 
 
 class Settling:

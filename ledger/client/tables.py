@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.output_tables.arrow_types import NotPlain, as_spark_has_it, first_changed, first_failing, plain_column
+from ledger.output_tables.arrow_types import NotPlain, convert_to_spark_type, first_changed, first_failing, plain_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ class ArrowTable(Protocol):
 
 
 #: The integer types of Arrow that Spark also has.
-INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+INTEGER_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 #: The name that pandas gives to the column of an index without a name.
 _INDEX = re.compile(r"__index_level_\d+__")
 
@@ -62,11 +62,11 @@ def is_empty(rows: Any) -> bool:
     if is_spark(rows):
         require_batch("rows", rows, "claim.write(batch, table)")
         return bool(rows.isEmpty())
-    table = arrow_table("rows", rows)
+    table = read_arrow_table("rows", rows)
     return table is not None and table.num_rows == 0
 
 
-def arrow_table(field: str, value: Any) -> pa.Table | None:
+def read_arrow_table(field: str, value: Any) -> pa.Table | None:
     """Return `value` as an Arrow table of plain types. Return None for a value that is no table.
 
     Tables are pyarrow's tables, batches, readers and datasets, and objects with the Arrow PyCapsule interface. A Spark
@@ -86,23 +86,23 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
         return None
     _require_no_objects(field, value)
     require_no_nul(value)
-    if made_by(value, "pandas") and hasattr(value, "columns"):
+    if is_made_by(value, "pandas") and hasattr(value, "columns"):
         _require_names(list(value.columns))
     try:
         with reading_by_library():
-            table = value.to_table() if is_dataset else _read(value)
+            table = value.to_table() if is_dataset else _read_table(value)
     except UnreadableByLibrary as error:
         if not hasattr(value, "columns") and ("non-struct" in str(error) or hasattr(value, "__array__")):
-            raise _column(field, value) from None
+            raise _make_column_error(field, value) from None
         raise _error_of_unreadable(field, value, error) from error.__cause__
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     _require_names(table.column_names)
-    columns = {column.name: _plain(column, table[number]) for number, column in enumerate(table.schema)}
+    columns = {column.name: _convert_column(column, table[number]) for number, column in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
 
 
-def made_by(value: object, library: str) -> bool:
+def is_made_by(value: object, library: str) -> bool:
     return any(base.__module__.partition(".")[0] == library for base in type(value).__mro__)
 
 
@@ -174,7 +174,7 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
         raise InvalidParameterValue(
             "column", name, f"The table has no such column; it has {names}", "Rename or name another one."
         )
-    values = _without_nan(table[name])
+    values = _replace_nan(table[name])
     kind = values.type
     if pa.types.is_null(kind) or values.null_count == table.num_rows:
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
@@ -187,7 +187,7 @@ def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], 
     return values
 
 
-def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _replace_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
@@ -198,7 +198,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    return kind in INTEGERS
+    return kind in INTEGER_TYPES
 
 
 def _dataset_types() -> tuple[type, ...]:
@@ -206,7 +206,7 @@ def _dataset_types() -> tuple[type, ...]:
     return () if module is None else (module.Dataset, module.Scanner)
 
 
-def _read(value: Any) -> pa.Table:
+def _read_table(value: Any) -> pa.Table:
     # Through the C interface, pyarrow 20 crashes at a view of strings whose texts are all short.
     if isinstance(value, pa.Table):
         return value
@@ -223,7 +223,7 @@ def _read(value: Any) -> pa.Table:
 def _require_no_objects(field: str, value: Any) -> None:
     """Refuse a polars column of Python objects: Arrow would read addresses as values."""
     kinds = getattr(value, "schema", None)
-    if made_by(value, "polars") and isinstance(kinds, Mapping):
+    if is_made_by(value, "polars") and isinstance(kinds, Mapping):
         for name, kind in kinds.items():
             if "Object" in str(kind):
                 raise InvalidParameterValue("column", name, f"It is {kind}, which Arrow cannot read", "Cast it.")
@@ -231,7 +231,7 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
     """Refuse a pandas column of Python objects if Arrow changed a value."""
-    if not (made_by(value, "pandas") and hasattr(value, "columns")):
+    if not (is_made_by(value, "pandas") and hasattr(value, "columns")):
         return
     for place, kind in enumerate(value.dtypes):
         if str(kind) == "object":
@@ -245,7 +245,7 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
                 raise InvalidParameterValue("column", field.name, bound, fix)
 
 
-def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _convert_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         with reading_by_library():
             for chunk in column.chunks:
@@ -255,14 +255,14 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if isinstance(error.__cause__, NotPlain):
             bound, fix = error.__cause__.said, error.__cause__.fix
             raise InvalidParameterValue("column", f"{field.name}{error.__cause__.path}", bound, fix) from None
-        raise _wrong_value(field, column, error) from error.__cause__
+        raise _make_value_error(field, column, error) from error.__cause__
 
 
-def for_spark(table: pa.Table) -> pa.Table:
+def convert_for_spark(table: pa.Table) -> pa.Table:
     """Return a table of plain types with Spark's types. Refuse a column that would lose nanoseconds."""
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
-        kind = as_spark_has_it(field.type)
+        kind = convert_to_spark_type(field.type)
         try:
             columns[field.name] = table[field.name] if kind == field.type else table[field.name].cast(kind)
         except pa.ArrowInvalid:
@@ -272,7 +272,7 @@ def for_spark(table: pa.Table) -> pa.Table:
     return pa.table(columns) if columns else table
 
 
-def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> InvalidParameterValue:
+def _make_value_error(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> InvalidParameterValue:
     row = 0
     for chunk in column.chunks:
         place = first_failing(chunk, lambda part: part.validate(full=True))
@@ -296,19 +296,18 @@ def _find_wrong_object(values: Any) -> tuple[str, str] | None:
             fix = "Make a text of it, say: .astype(str)."
             if isinstance(value, int):
                 fix = "It is beyond 64 bits: make a decimal of it (decimal.Decimal(value)), or a text: .astype(str)."
-            return f"Row {row} is {_shown(value)}, which Arrow cannot read ({str(error)[:100]})", fix
+            return f"Row {row} is {_show_value(value)}, which Arrow cannot read ({str(error)[:100]})", fix
         if is_null:
             continue
         first = first or (row, value)
         if type(value) is not type(first[1]):
-            bound = (
-                f"Row {row} is {_shown(value)}, and row {first[0]} is {_shown(first[1])}: they are of several classes"
-            )
+            rows = f"Row {row} is {_show_value(value)}, and row {first[0]} is {_show_value(first[1])}"
+            bound = f"{rows}: they are of several classes"
             return bound, "Make all values of one class: .astype(str), or pd.to_numeric(column) for numbers."
     return None
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     try:
         text = repr(value)
     except Exception:
@@ -316,7 +315,7 @@ def _shown(value: object) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-def _column(field: str, value: object) -> InvalidParameterValue:
+def _make_column_error(field: str, value: object) -> InvalidParameterValue:
     return InvalidParameterValue(
         field,
         type(value).__name__,
@@ -331,13 +330,13 @@ def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidPar
     for column in list(getattr(value, "columns", ())):
         try:
             with reading_by_library():
-                _read(value[[column]])
+                _read_table(value[[column]])
         except UnreadableByLibrary as alone:
             name, why = str(column), str(alone)
             break
     bound = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
-    if name != field and made_by(value, "pandas"):
+    if name != field and is_made_by(value, "pandas"):
         bound, fix = _find_wrong_object(value[column]) or (bound, fix)
     if "_pli128" in why or "_plu128" in why:
         bound, fix = (

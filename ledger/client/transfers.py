@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from ledger.client.access import Access
 from ledger.clock import instant, milliseconds_of
 from ledger.errors import InvalidParameterValue, LedgerError, OverLimit, StorageFailed
-from ledger.place import here
+from ledger.place import locate_here
 from ledger.results import Copied, Exported
 from ledger.rules import attempts, message_attributes
 from ledger.rules import message as message_rules
@@ -35,13 +35,13 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.copies import CopyProgress, Position, copy_key
 from ledger.rules.limits import NOTHING_SENT
 from ledger.rules.message_attributes import Attribute
-from ledger.runtime.progress import Meter, report
+from ledger.runtime.progress import Meter, choose_report
 from ledger.store.protocol import Contents, CopiedMessage, QueueRecord, StoredMessage
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
 #: The metadata entry with the number of rows in each row group, which a rewriting program changes.
-GROUPS = b"ledger.export.rows"
+GROUPS_KEY = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
 SCHEMA = pa.schema(
@@ -60,7 +60,7 @@ SCHEMA = pa.schema(
         ("receive_count", pa.int32()),  # an import begins at 0
     ]
 )
-_PLAIN = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
+_PLAIN_FIELDS = ("message_id", "body", "message_group_id", "message_deduplication_id", "aws_trace_header", "sender_id")
 _FIX = "Name a file that `ledger export` or queue.export_to wrote. `ledger send` sends the rows of other files."
 
 
@@ -83,11 +83,11 @@ class ExportFile:
         before = sum(self._file.metadata.row_group(n).num_rows for n in range(number))
         with _reading(self.path):
             rows = self._file.read_row_group(number).to_pylist()
-        return [_message(row, queue, self.path, before + place) for place, row in enumerate(rows, 1)]
+        return [_make_message(row, queue, self.path, before + place) for place, row in enumerate(rows, 1)]
 
 
-def local_path(path: object) -> Path:
-    place = here("path", path)
+def require_local_path(path: object) -> Path:
+    place = locate_here("path", path)
     if not place.is_local:
         raise InvalidParameterValue("path", path, "Must be a local path", "Copy the file from or to other storage.")
     return Path(place.text)
@@ -118,12 +118,12 @@ def write_file(
             ) as writer:
                 for part in parts:
                     if part:
-                        rows = pa.Table.from_pylist([_row(message) for message in part], schema)
+                        rows = pa.Table.from_pylist([_make_row(message) for message in part], schema)
                         writer.write_table(rows, row_group_size=len(part))
                         written += len(part)
                         on_written(written)
                         groups.append(len(part))
-                writer.add_key_value_metadata({GROUPS: json.dumps(groups)})
+                writer.add_key_value_metadata({GROUPS_KEY: json.dumps(groups)})
             file.flush()
             os.fsync(file.fileno())
         _give_name(aside, path)
@@ -170,7 +170,7 @@ def open_file(given: object) -> Iterator[ExportFile]:
 
     Raises InvalidParameterValue unless `given` is the local path of an unchanged export in a known format.
     """
-    path = local_path(given)
+    path = require_local_path(given)
     if not path.is_file():
         raise InvalidParameterValue("path", str(path), "There is no such file", _FIX)
     try:
@@ -201,7 +201,7 @@ def _read_description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         bound = "Its columns are not those of an export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-    if (file.metadata.metadata or {}).get(GROUPS) != json.dumps(groups).encode():
+    if (file.metadata.metadata or {}).get(GROUPS_KEY) != json.dumps(groups).encode():
         # An import that continues after some row groups would skip rows, or import them twice.
         bound = "Its rows are not those of the export: somebody has changed it"
         raise InvalidParameterValue("path", str(path), bound, _FIX)
@@ -216,11 +216,11 @@ def _reading(path: str) -> Iterator[None]:
         raise StorageFailed(path, f"its rows cannot be read ({error})", "import") from error
 
 
-def _row(message: StoredMessage) -> dict[str, Any]:
+def _make_row(message: StoredMessage) -> dict[str, Any]:
     attributes = [(name, value._asdict()) for name, value in message.message_attributes.items()]
     moved_at = message.record.enqueued_at
     return {
-        **{name: getattr(message, name) for name in _PLAIN},
+        **{name: getattr(message, name) for name in _PLAIN_FIELDS},
         "message_attributes": attributes or None,
         "sequence_number": message.sequence_number,
         "sent_at": instant(message.sent_at),
@@ -230,7 +230,7 @@ def _row(message: StoredMessage) -> dict[str, Any]:
     }
 
 
-def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number: int) -> CopiedMessage:
+def _make_message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number: int) -> CopiedMessage:
     attributes = {name: Attribute(**fields) for name, fields in row["message_attributes"] or ()}
     try:
         entry = message_rules.entry(
@@ -241,7 +241,7 @@ def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number
             message_deduplication_id=row["message_deduplication_id"],
             aws_trace_header=row["aws_trace_header"],
         )
-        sender = message_attributes.sender_id(row["sender_id"])
+        sender = message_attributes.check_sender_id(row["sender_id"])
         for name in ("sent_at", "available_at"):
             if row[name] is None:
                 raise InvalidParameterValue(name, None, "Must not be null")
@@ -254,7 +254,7 @@ def _message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, number
 
 log = logging.getLogger("ledger.copies")
 Say = Callable[[str], None]
-_NOTHING = CopyProgress(0, 0, ())
+_NO_PROGRESS = CopyProgress(0, 0, ())
 
 
 def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None, bar: bool | None) -> Copied:
@@ -266,18 +266,18 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
     _require_same_kind("target", target_record, is_fifo(record.attributes), f"{record.name} is")
     key = copy_key("queue", record.id, target_record.id, attempt_id)
     before = target.store.copy_progress(target_record, key)
-    progress, count = before or _NOTHING, 0
+    progress, count = before or _NO_PROGRESS, 0
     while True:
-        contents = _remaining_contents(source, record, progress)
+        contents = _read_remaining(source, record, progress)
         until = progress.marks[0] if progress.parts else contents.until
-        with Meter("messages", contents.count + count, report(say, log.info), show=bar) as meter:
+        with Meter("messages", contents.count + count, choose_report(say, log.info), show=bar) as meter:
             for part in contents.parts:
                 if not part:
                     continue
-                following = _progress_after(progress, part, until)
+                following = _advance_progress(progress, part, until)
                 # Somebody may have changed the bounds of the target meanwhile.
                 target_record = target.record()
-                copied = [_copied(message, target_record) for message in part]
+                copied = [_copy_message(message, target_record) for message in part]
                 with _with_progress_in_advice(progress):
                     is_next = target.store.add_copies(target_record, copied, key, following, target.clock)
                 if not is_next:
@@ -288,7 +288,7 @@ def copy(source: Access, target: Access, attempt_id: str | None, say: Say | None
                 log.info("%d messages of %s were copied to %s", count, record.name, target_record.name)
                 return Copied(count, before.messages if before else 0)
         # Another process makes the same copy, and has committed this part.
-        progress = target.store.copy_progress(target_record, key) or _NOTHING
+        progress = target.store.copy_progress(target_record, key) or _NO_PROGRESS
 
 
 @contextmanager
@@ -301,7 +301,7 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
         raise OverLimit(error.message, f"{advice} {before}" if progress.messages else error.advice) from None
 
 
-def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
+def _read_remaining(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
     """Return the messages left to copy: after the marks of `progress`, and arrived before the copy began."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
@@ -309,11 +309,11 @@ def _remaining_contents(source: Access, record: QueueRecord, progress: CopyProgr
     return source.store.contents(record, source.clock, Position(*place), until)
 
 
-def _progress_after(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
+def _advance_progress(progress: CopyProgress, part: Sequence[StoredMessage], until: int) -> CopyProgress:
     return CopyProgress(progress.parts + 1, progress.messages + len(part), (until, *part[-1].position))
 
 
-def _copied(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
+def _copy_message(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
     entry = message_rules.Entry(
         message.body,
         0,
@@ -332,9 +332,9 @@ def _copied(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
 
 def export(access: Access, path: object, say: Say | None, bar: bool | None) -> Exported:
     """See Queue.export_to."""
-    record, file = access.record(), local_path(path)
+    record, file = access.record(), require_local_path(path)
     contents = access.store.contents(record, access.clock)
-    with Meter("messages", contents.count, report(say, log.info), show=bar) as meter:
+    with Meter("messages", contents.count, choose_report(say, log.info), show=bar) as meter:
         messages = write_file(file, record, contents.parts, access.clock(), meter.update)
     log.info("%d messages of %s were exported to %s", messages, record.name, file)
     return Exported(str(file), messages, file.stat().st_size)
@@ -348,8 +348,8 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
         _require_same_kind("path", record, file.fifo, f"{file.path} is of", file.path)
         key = copy_key("file", file.id, record.id, attempt_id)
         before = access.store.copy_progress(record, key)
-        progress, count = before or _NOTHING, 0
-        with Meter("messages", file.messages, report(say, log.info), show=bar) as meter:
+        progress, count = before or _NO_PROGRESS, 0
+        with Meter("messages", file.messages, choose_report(say, log.info), show=bar) as meter:
             while (group := progress.marks[0] if progress.parts else 0) < file.groups:
                 record = access.record()
                 messages = file.group(group, record.attributes)
@@ -359,7 +359,7 @@ def import_file(access: Access, path: object, attempt_id: str | None, say: Say |
                 if is_next:
                     progress, count = following, count + len(messages)
                 else:
-                    progress = access.store.copy_progress(record, key) or _NOTHING
+                    progress = access.store.copy_progress(record, key) or _NO_PROGRESS
                 meter.update(progress.messages)
     log.info("%d messages of %s were imported to %s", count, file.path, record.name)
     return Copied(count, before.messages if before else 0)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.delta_rs_commits import odd_path, unremovable
+from ledger.delta_log.delta_rs_commits import describe_unremovable, find_odd_path
 
 #: The beginning of a path in the log that is not below the table, such as in a shallow clone.
 OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -66,7 +66,7 @@ NO_WAY_BACK = (
 )
 
 
-def why_forgetful(properties: Mapping[str, str]) -> str | None:
+def explain_forgetting(properties: Mapping[str, str]) -> str | None:
     if FORGETS not in properties:
         return None
     return (
@@ -75,7 +75,7 @@ def why_forgetful(properties: Mapping[str, str]) -> str | None:
     )
 
 
-def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
+def list_alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
     """Return a table's features except PLAIN, delta.appendOnly if it is on, and FORGETS if it is set."""
     names = sorted({*features} - PLAIN)
     names += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
@@ -134,25 +134,25 @@ def describe_alterations(table: str, place: str, altered: Sequence[str]) -> Tabl
     return TableRefusal(what, describe_undo(place, altered))
 
 
-def unappendable(loaded: DeltaTable) -> list[str]:
+def list_unappendable_features(loaded: DeltaTable) -> list[str]:
     return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 
-def alterations_of(loaded: DeltaTable) -> list[str]:
+def read_alterations(loaded: DeltaTable) -> list[str]:
     protocol = loaded.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    return alterations(features, loaded.metadata().configuration)
+    return list_alterations(features, loaded.metadata().configuration)
 
 
-def refusal_of(
+def find_refusal(
     table: str, place: str, loaded: DeltaTable, columns: Sequence[str], *, appends: bool = False
 ) -> TableRefusal | None:
     """Return why the client refuses to read and write a table through delta-rs; None: it does not refuse.
 
     `columns` are those that the caller needs. `appends`: the caller only reads and appends rows, so append-only tables
-    and tables with an `odd_path` are not refused.
+    and tables with an odd path (`find_odd_path`) are not refused.
     """
-    features = [name for name in alterations_of(loaded) if name not in DELTA_RS_WRITES]
+    features = [name for name in read_alterations(loaded) if name not in DELTA_RS_WRITES]
     if appends and APPEND_ONLY in features:
         features.remove(APPEND_ONLY)
     if features:
@@ -172,29 +172,29 @@ def refusal_of(
             'the clone with engine="spark"'
         )
         return TableRefusal(what, fix)
-    odd = None if appends else odd_path(loaded)
-    return None if odd is None else TableRefusal(*unremovable(table, odd))
+    odd = None if appends else find_odd_path(loaded)
+    return None if odd is None else TableRefusal(*describe_unremovable(table, odd))
 
 
-def alteration_in(table: str, place: str, loaded: DeltaTable) -> str:
-    altered = alterations_of(loaded)
+def describe_loaded_alterations(table: str, place: str, loaded: DeltaTable) -> str:
+    altered = read_alterations(loaded)
     return str(describe_alterations(table, place, altered)) if altered else ""
 
 
-def refusal_at(
+def find_refusal_at(
     table: str, place: str, storage_options: Mapping[str, str] | None, columns: Sequence[str]
 ) -> TableRefusal | None:
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
-        return refusal_of(table, place, loaded, columns)
+        return find_refusal(table, place, loaded, columns)
     except (OSError, DeltaError):
         return None
 
 
-def alteration_at(table: str, place: str) -> TableRefusal | None:
+def find_alteration_at(table: str, place: str) -> TableRefusal | None:
     """Describe the alterations of a local table; None: there are none, or delta-rs cannot read the table."""
     try:
-        altered = alterations_of(DeltaTable(place))
+        altered = read_alterations(DeltaTable(place))
     except (OSError, DeltaError):
         return None
     return describe_alterations(table, place, altered) if altered else None

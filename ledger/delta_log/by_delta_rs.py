@@ -15,36 +15,36 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.alterations import TableRefusal, refusal_at, refusal_of
+from ledger.delta_log.alterations import TableRefusal, find_refusal, find_refusal_at
 from ledger.delta_log.damage import LogTail, damage_causing_failure
-from ledger.delta_log.data_files import FileStatistics, listed_column
+from ledger.delta_log.data_files import FileStatistics, find_listed_column
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
+    add_missing_columns,
     begin_log,
     catch_up,
     commit_nothing,
-    committing,
-    committing_aside,
     conflicts,
     demands_of_staging,
     layout_entry,
-    newest_listed,
+    list_newest_version,
+    make_commit_arguments,
+    make_copy_commit_arguments,
     opened,
     properties,
     publish,
     require_plain,
     require_staged,
     run_merge,
-    with_all_columns,
 )
 from ledger.delta_log.failures import advise_nothing, translate_storage_errors
 from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, retry_while_gap
 from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
     append_rows,
+    can_commit_here,
     commit_files,
     commit_on_copy,
-    commits_here,
     create,
     delete_rows,
     put_next,
@@ -63,13 +63,13 @@ from ledger.delta_log.protocol import (
     Snapshot,
     StagedFile,
     TableSpec,
-    kept_by,
     nothing_late,
+    read_retention,
     require_generation,
     require_next,
     require_unset,
 )
-from ledger.delta_log.reading import NOTHING, wanted_rows, within
+from ledger.delta_log.reading import NOTHING, filter_wanted_rows, plan_wanted_rows
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.statements import SOURCE_VIEW, Paths, append_statement, no_purpose, plain_merge
@@ -106,7 +106,7 @@ class DeltaRsTables:
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
-        self._files = {table: self._stored(place) for table, place in self.locations.items()}
+        self._files = {table: self._open_storage(place) for table, place in self.locations.items()}
         generations = self._generations = Generations()
         self._loaded = {
             table: LoadedTables(
@@ -131,7 +131,7 @@ class DeltaRsTables:
         }
         local = all(recorded(place).is_local for place in self.locations.values())
         logs = {table: small.writer.followed for table, small in self._direct.items()}
-        self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
+        self._latest = LatestVersions(self._files, logs, self._list_newest_version, at_once=not local)
 
     def place(self, table: str) -> str:
         return self.locations[table]
@@ -140,7 +140,7 @@ class DeltaRsTables:
         return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> TableRefusal | None:
-        return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
+        return find_refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
         if self._direct[table].writer.followed.newest() is not None:
@@ -149,7 +149,7 @@ class DeltaRsTables:
             return self._refusal(table, loaded, appends=appends)
 
     def _refusal(self, table: str, loaded: DeltaTable, *, appends: bool) -> TableRefusal | None:
-        return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
+        return find_refusal(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
         """Raise TableAltered for a table that is refused. A table whose log the client follows is not checked."""
@@ -212,8 +212,8 @@ class DeltaRsTables:
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._latest.of(tables)
 
-    def _newest_listed(self, table: str) -> int:
-        listed = newest_listed(self._files[table])
+    def _list_newest_version(self, table: str) -> int:
+        listed = list_newest_version(self._files[table])
         return self.version(table) if listed is None else listed
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
@@ -262,7 +262,7 @@ class DeltaRsTables:
         direct, files, began = self._direct[table], self._files[table], time.monotonic()
         if isinstance(files, LocalFiles) and snapshot.loaded is not None:
             direct.require_same(snapshot)
-            run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
+            run = partial(run_merge, merge=statement, edits=edits, commit=make_copy_commit_arguments(metadata))
             with conflicts():
                 tried, actions = commit_on_copy(files, run, snapshot.version)
             return direct.land_statement(snapshot, where, actions, tried, began)
@@ -271,7 +271,7 @@ class DeltaRsTables:
             options = self._storage_options
             loaded = retry_while_gap(partial(DeltaTable, place, snapshot.version, storage_options=options))
             self._require_written(table, loaded, appends=False)
-            run_merge(loaded, statement, edits, committing(metadata))
+            run_merge(loaded, statement, edits, make_commit_arguments(metadata))
             return loaded.version()
 
     def add_rows(
@@ -303,12 +303,12 @@ class DeltaRsTables:
         self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
             require_each_next(loaded, transactions)
-            rows, files = with_all_columns(loaded, rows), self._files[table]
+            rows, files = add_missing_columns(loaded, rows), self._files[table]
             with conflicts():
-                if isinstance(files, LocalFiles) and commits_here(loaded, files):
+                if isinstance(files, LocalFiles) and can_commit_here(loaded, files):
                     each_next = partial(require_each_next, transactions=transactions)
                     return append_rows(loaded, files, rows, metadata, [*transactions, *beside], each_next)
-                write_deltalake(loaded, rows, mode="append", **committing(metadata, *transactions, *beside))
+                write_deltalake(loaded, rows, mode="append", **make_commit_arguments(metadata, *transactions, *beside))
             return loaded.version()
 
     def is_direct(self, table: str) -> bool:
@@ -325,7 +325,7 @@ class DeltaRsTables:
         with self._committing(table) as loaded:
             files, first = self._files[table], transactions[0]
             require_next(first, loaded.transaction_version(first[0]))
-            if isinstance(files, LocalFiles) and commits_here(loaded, files):
+            if isinstance(files, LocalFiles) and can_commit_here(loaded, files):
                 each_next = partial(require_each_next, transactions=[first])
                 return commit_files(loaded, files, [], metadata, transactions, each_next)
             commit_nothing(loaded, properties(metadata, *transactions))
@@ -338,7 +338,7 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             require_plain(loaded)
         demands = demands_of_staging(schema, partitions, self._specs[table].statistics)
-        begin_log(self._stored(location), demands, now, below=self._files[table])
+        begin_log(self._open_storage(location), demands, now, below=self._files[table])
         return location
 
     def stage_folder(self, table: str, folder: str) -> None:
@@ -357,12 +357,12 @@ class DeltaRsTables:
             stored, carried = self._files[table], [txn for txn in transactions if txn is not None]
             require_each_next(loaded, carried)
             require_staged(self.locations[table], stored, files)
-            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+            if isinstance(stored, LocalFiles) and can_commit_here(loaded, stored):
                 require_plain(loaded)
                 each_next = partial(require_each_next, transactions=carried)
                 return commit_files(loaded, stored, files, metadata, carried, each_next)
             with conflicts():
-                publish(loaded, files, self._specs[table].partitions, **committing(metadata, *carried))
+                publish(loaded, files, self._specs[table].partitions, **make_commit_arguments(metadata, *carried))
             catch_up(loaded, stored)
             return loaded.version()
 
@@ -382,13 +382,13 @@ class DeltaRsTables:
         between: Mapping[str, tuple[int, int]] = NOTHING,
         above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
-        wanted = wanted_rows(self._specs[table], where, columns, between, above)
+        wanted = plan_wanted_rows(self._specs[table], where, columns, between, above)
         direct = self._direct[table]
         # A forked child that cannot read through delta-rs reads whole files.
         is_forked = threads.is_inherited("delta-rs")
-        near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
+        near = direct.read_all_rows(where) if is_forked else direct.read_small_rows(where, above)
         if near is not None:
-            return within(near, wanted)
+            return filter_wanted_rows(near, wanted)
         with self._using(table) as loaded:
             return self._files[table].rows(loaded, where, wanted)
 
@@ -405,7 +405,7 @@ class DeltaRsTables:
             actions = pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
             return None
-        listed = listed_column(actions, f"max.{column}")
+        listed = find_listed_column(actions, f"max.{column}")
         paths_without_maximum = actions.filter(pc.is_null(listed))["path"].to_pylist()
         # The log lacks the maximum of files that a direct commit of edits has added.
         columns_read = [self._files[table].column([unquote(path)], column) for path in paths_without_maximum]
@@ -414,7 +414,7 @@ class DeltaRsTables:
 
     def history(self, table: str, since: int) -> list[Commit]:
         def kept_for() -> float:
-            return kept_by(self.layout(table).properties).log_retention
+            return read_retention(self.layout(table).properties).log_retention
 
         newest = self.version(table)
         return history(self._files[table], max(since, -1), newest, table, self._read_metadata, kept_for)
@@ -446,7 +446,7 @@ class DeltaRsTables:
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *find_unneeded_checkpoints(files.log_files())), AT_ONCE)
 
-    def _stored(self, location: str) -> TableStorage:
+    def _open_storage(self, location: str) -> TableStorage:
         return table_files(location, self._storage_options, sync=self._sync)
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, alteration_at, describe_alterations
+from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, TableRefusal, describe_alterations, find_alteration_at
 from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import advise_nothing, translate_storage_errors
 from ledger.delta_log.history import parse_metadata, retry_while_gap
@@ -30,10 +30,16 @@ from ledger.delta_log.protocol import (
     require_next,
     require_unset,
 )
-from ledger.delta_log.reading import NOTHING, wanted_rows, within
+from ledger.delta_log.reading import NOTHING, filter_wanted_rows, plan_wanted_rows
 from ledger.delta_log.replay import Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
-from ledger.delta_log.spark_commits import commit_layout, commit_nothing, commit_rows, committed_version, committing
+from ledger.delta_log.spark_commits import (
+    commit_layout,
+    commit_nothing,
+    commit_rows,
+    committing,
+    read_committed_version,
+)
 from ledger.delta_log.spark_replay import direct_tables, files_at, statistics_of
 from ledger.delta_log.spark_sessions import (
     EVERY_TRANSACTION,
@@ -115,7 +121,7 @@ class SparkTables:
 
     def alteration(self, table: str) -> TableRefusal | None:
         place = self.locations[table]
-        return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
+        return find_alteration_at(table, recorded(place).text) if recorded(place).is_local else None
 
     def refusal(self, table: str, *, appends: bool = False) -> TableRefusal | None:
         # Spark itself refuses a feature that it does not know, perhaps only at a commit.
@@ -169,7 +175,9 @@ class SparkTables:
             return snapshot
         version = self.version(table)
         schema = self._specs[table].schema
-        rows = self._rows(f"SELECT {', '.join(schema.names)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
+        rows = self._rows(
+            f"SELECT {', '.join(schema.names)} FROM {self._quote_table(table)} WHERE {where.shorten().sql()}"
+        )
         return Snapshot(version, where, rows.cast(schema))
 
     def merge(
@@ -205,7 +213,7 @@ class SparkTables:
             shown = self.statement(table, where, SOURCE_VIEW)
             self.paths.log_statement(table, metadata, reason, shown, edits.num_rows)
             session.sql(self.statement(table, where, source))
-            return committed_version(session)
+            return read_committed_version(session)
 
     def add_rows(
         self,
@@ -255,7 +263,7 @@ class SparkTables:
             for application, version in (*transactions, *beside):
                 writer = writer.option("txnAppId", application).option("txnVersion", version)
             writer.save(self.locations[table])
-            return committed_version(session)
+            return read_committed_version(session)
 
     def is_direct(self, table: str) -> bool:
         return self._direct[table].is_known()
@@ -293,17 +301,19 @@ class SparkTables:
         between: Mapping[str, tuple[int, int]] = NOTHING,
         above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
-        near = self._direct[table].small_rows(where, above)
+        near = self._direct[table].read_small_rows(where, above)
         if near is not None:
-            return within(near, wanted_rows(self._specs[table], where, columns, between, above))
+            return filter_wanted_rows(near, plan_wanted_rows(self._specs[table], where, columns, between, above))
         conditions = [where.sql()]
         for name, ends in between.items():
-            lowest, highest = (self._bound(table, name, end) for end in ends)
+            lowest, highest = (self._format_bound(table, name, end) for end in ends)
             conditions.append(f"{name} BETWEEN {lowest} AND {highest}")
-        conditions += [f"{name} > {self._bound(table, name, bound)}" for name, bound in above.items()]
-        return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
+        conditions += [f"{name} > {self._format_bound(table, name, bound)}" for name, bound in above.items()]
+        return self._rows(
+            f"SELECT {', '.join(columns)} FROM {self._quote_table(table)} WHERE {' AND '.join(conditions)}"
+        )
 
-    def _bound(self, table: str, name: str, value: int) -> str:
+    def _format_bound(self, table: str, name: str, value: int) -> str:
         """`value` is in milliseconds for a column of instants."""
         is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
         return f"timestamp_millis({value})" if is_instant else str(value)
@@ -313,14 +323,14 @@ class SparkTables:
             self.version(table)
             require_generation(table, generation, self.generation())
         with self.committing(metadata) as session:
-            session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
+            session.sql(f"DELETE FROM {self._quote_table(table)} WHERE {predicate}")
             self._make_newest_durable(table)
 
     def files_above(self, table: str, value: str, column: str, bound: int) -> dict[str, int] | None:
         return self._direct[table].files_above(value, column, bound)
 
     def greatest(self, table: str, column: str) -> int | None:
-        rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
+        rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._quote_table(table)}")
         (greatest,) = rows["greatest"].to_pylist()
         return None if greatest is None else int(greatest)
 
@@ -330,7 +340,7 @@ class SparkTables:
         # Spark returns the newest commits. If others made too many since `newest` was read, ask for more.
         while newest - since > limit:
             limit = newest - since + MEANWHILE
-            described = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {limit}")
+            described = self._session().sql(f"DESCRIBE HISTORY {self._quote_table(table)} LIMIT {limit}")
             rows = described.select(
                 "version", "timestamp", "userMetadata", "operation", "operationParameters"
             ).collect()
@@ -361,7 +371,7 @@ class SparkTables:
         joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
         if joined is None:
             with self.committing({}) as session:
-                (done,) = session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}").collect()
+                (done,) = session.sql(f"OPTIMIZE {self._quote_table(table)} WHERE {where.sql()}").collect()
                 joined = done.metrics.numFilesRemoved > 0
                 self._make_newest_durable(table)
         return joined
@@ -371,7 +381,7 @@ class SparkTables:
         # Before a file is removed, make the files that replace it durable.
         self._make_newest_durable(table)
         self._files[table].sync_checkpoints()
-        session.sql(f"VACUUM {self._named(table)}")
+        session.sql(f"VACUUM {self._quote_table(table)}")
         # After a direct commit, Spark does not remove old entries of the log.
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
@@ -385,7 +395,7 @@ class SparkTables:
     def make_durable_at(self, location: str) -> None:
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
-    def _named(self, table: str) -> str:
+    def _quote_table(self, table: str) -> str:
         return f"delta.`{self.locations[table]}`"
 
     def _session(self, *, small: bool = True) -> SparkSession:

@@ -33,17 +33,17 @@ from ledger.delta_log.history import (
     PAUSES,
     REPAIR,
     Flawed,
-    checkpointed,
-    damaged,
     find_lost_entries,
+    find_missing_entries,
     first_version,
     flaws_in,
-    hinted_checkpoint,
-    missing_entries,
+    list_checkpoints,
+    make_damage_error,
+    read_hinted_checkpoint,
     require_whole,
     versions_in,
 )
-from ledger.delta_log.protocol import kept_by
+from ledger.delta_log.protocol import read_retention
 from ledger.delta_log.storage import LINES, LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
@@ -86,7 +86,7 @@ class TableDamage(NamedTuple):
 
     def error(self, table: str) -> LedgerDamaged | None:
         if self.entries:
-            return damaged(table, *next(iter(sorted(self.entries.items()))))
+            return make_damage_error(table, *next(iter(sorted(self.entries.items()))))
         if self.files:
             return LedgerDamaged(
                 f"Version {self.version} of the table {table} is damaged: {self.listed()}", f"{REPAIR}."
@@ -114,7 +114,7 @@ class PastDamage(NamedTuple):
     readable_from: int
 
     def error(self, table: str) -> LedgerDamaged | None:
-        return damaged(table, *min(self.entries.items())) if self.entries else None
+        return make_damage_error(table, *min(self.entries.items())) if self.entries else None
 
 
 def find_damage(
@@ -128,10 +128,10 @@ def find_damage(
     files = table_files(location, storage_options)
     paths = files.log_paths()
     versions = versions_in(paths)
-    bad, intact = _bad_and_intact(files, paths, deep=deep)
+    bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
     flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
-    missing = missing_entries(files, versions, intact + 1, newest)
+    missing = find_missing_entries(files, versions, intact + 1, newest)
     if not bad:
         flaws.update(dict.fromkeys(missing, MISSING))
     if flaws:
@@ -139,7 +139,7 @@ def find_damage(
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
-        bad = bad or _bad_and_intact(files, paths, deep=True)[0]
+        bad = bad or _find_bad_checkpoints(files, paths, deep=True)[0]
         if bad:
             return TableDamage(newest, {}, bad, {}, not missing)
         raise
@@ -169,12 +169,12 @@ def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -
     """Read checkpoints in full, on an object store only down to an intact one."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
-    bad, intact = _bad_and_intact(files, paths, deep=True)
+    bad, intact = _find_bad_checkpoints(files, paths, deep=True)
     return Checkpoints(bad, intact, _old_checkpoints(files, paths, intact) if recorded(location).is_local else ())
 
 
 def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[str, ...]:
-    older = (version for version in checkpointed(paths) if version < intact)
+    older = (version for version in list_checkpoints(paths) if version < intact)
     return tuple(path for version in older for path in _unreadable_files(files, paths, version, deep=True))
 
 
@@ -188,14 +188,16 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     files = table_files(location, storage_options)
     paths = files.log_paths()
     is_deep = intact is not None
-    intact = _bad_and_intact(files, paths)[1] if intact is None else intact
+    intact = _find_bad_checkpoints(files, paths)[1] if intact is None else intact
     versions = versions_in(paths)
     begins = first_version(versions)
     past = [version for version in versions if begins <= version <= intact]
     doubtful = [version for version in past if is_deep or not _looks_whole(files.read(log_file(version)))]
-    missing = find_lost_entries(files, versions, begins, intact, partial(_kept_for, location, storage_options))
+    missing = find_lost_entries(
+        files, versions, begins, intact, partial(_read_log_retention, location, storage_options)
+    )
     flaws = {**flaws_in(files, doubtful), **dict.fromkeys(missing, MISSING)}
-    later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
+    later = (version for version in list_checkpoints(paths) if version >= max(flaws, default=0))
     return PastDamage(
         flaws,
         next(
@@ -209,15 +211,17 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     )
 
 
-def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
+def _read_log_retention(location: str, storage_options: Mapping[str, str] | None) -> float:
     try:
         properties = opened(location, storage_options).metadata().configuration
     except DeltaError:
         properties = {}
-    return kept_by(properties).log_retention
+    return read_retention(properties).log_retention
 
 
-def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
+def find_past_damage_error(
+    table: str, location: str, storage_options: Mapping[str, str] | None
+) -> LedgerDamaged | None:
     """Return the error about damage of past versions or of an old checkpoint; None: none, or the log cannot be read."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
@@ -236,7 +240,7 @@ def find_first_readable(location: str) -> int:
     if b'"metaData"' in (files.read(log_file(0)) or b""):
         return 0
     begins = first_version(versions_in(paths))
-    return min((version for version in checkpointed(paths) if version >= begins), default=0)
+    return min((version for version in list_checkpoints(paths) if version >= begins), default=0)
 
 
 def _looks_whole(content: bytes | None) -> bool:
@@ -289,7 +293,7 @@ class LogTail:
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
             # A restored log begins at the next million: without its checkpoint, a million missing entries would be
             # tried.
-            since = max(since, _summed_up_to(self._files, version))
+            since = max(since, _find_readable_checkpoint(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
             if content is not None:
@@ -303,7 +307,7 @@ def require_whole_log(location: str, version: int | None) -> None:
         return
     files = table_files(location, None)
     newest = version if version is not None else max(filter(None, map(version_of, files.log_paths())), default=0)
-    versions: Sequence[int] = range(_summed_up_to(files, newest) + 1, newest + 1)
+    versions: Sequence[int] = range(_find_readable_checkpoint(files, newest) + 1, newest + 1)
     for pause in (*PAUSES, 0):
         flaws = flaws_in(files, versions, needs_info=False)
         if not flaws:
@@ -314,14 +318,14 @@ def require_whole_log(location: str, version: int | None) -> None:
     raise Flawed(f"version {flawed} of its log is damaged: {log_file(flawed)} {what}")
 
 
-def _summed_up_to(files: TableStorage, version: int) -> int:
+def _find_readable_checkpoint(files: TableStorage, version: int) -> int:
     """Return the version of a readable checkpoint up to `version`; without one, that before the first entry."""
-    hinted = hinted_checkpoint(files)
-    if hinted is not None and hinted <= version and _row_count_in_footer(files, _single(hinted)) is not None:
+    hinted = read_hinted_checkpoint(files)
+    if hinted is not None and hinted <= version and _row_count_in_footer(files, _checkpoint_path(hinted)) is not None:
         return hinted
     paths = files.log_paths()
     first = min((entry for entry in map(version_of, paths) if entry is not None), default=0)
-    candidates = (candidate for candidate in reversed(checkpointed(paths)) if candidate <= version)
+    candidates = (candidate for candidate in reversed(list_checkpoints(paths)) if candidate <= version)
     return next((candidate for candidate in candidates if not _unreadable_files(files, paths, candidate)), first - 1)
 
 
@@ -348,7 +352,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     if not deep and not _misses_checkpoint(place):
         return []
     paths = files.log_paths()
-    bad, intact = _bad_and_intact(files, paths, deep=deep)
+    bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
     old = _old_checkpoints(files, paths, intact) if deep else ()
     versions = {*versions_in(paths)}
     newest = max(versions, default=-1)
@@ -387,13 +391,13 @@ def _misses_checkpoint(place: Path) -> bool:
         return True
 
 
-def _bad_and_intact(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
+def _find_bad_checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
     bad: list[str] = []
-    hinted = hinted_checkpoint(files)
-    gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))
+    hinted = read_hinted_checkpoint(files)
+    gone = hinted is not None and hinted not in list_checkpoints(paths) and not files.has(_checkpoint_path(hinted))
     if hinted is not None and gone:
-        bad.append(_single(hinted))
-    for version in reversed(checkpointed(paths)):
+        bad.append(_checkpoint_path(hinted))
+    for version in reversed(list_checkpoints(paths)):
         wrong = _unreadable_files(files, paths, version, deep=deep)
         if not wrong:
             return tuple(bad), version
@@ -407,7 +411,7 @@ def _unreadable_files(files: Storage, paths: list[str], version: int, *, deep: b
     return [path for path in of_version if rows(files, path) is None]
 
 
-def _single(version: int) -> str:
+def _checkpoint_path(version: int) -> str:
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
@@ -423,12 +427,12 @@ def _count_rows(files: Storage, path: str) -> int | None:
     try:
         with files.open(path) as file:
             groups = range(file.metadata.num_row_groups)
-            return sum(_whole_rows(file, number) for number in groups)
+            return sum(_count_intact_rows(file, number) for number in groups)
     except (OSError, pa.ArrowException):
         return None
 
 
-def _whole_rows(file: pq.ParquetFile, group: int) -> int:
+def _count_intact_rows(file: pq.ParquetFile, group: int) -> int:
     rows = file.read_row_group(group, use_threads=False)
     rows.validate(full=True)
     return int(rows.num_rows)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledger.delta_log.protocol import Fact, Partition, TableSpec
-from ledger.delta_log.statements import bound_text, milliseconds, partition_text
+from ledger.delta_log.statements import bound_text, partition_text, to_milliseconds
 from ledger.version import __version__
 
 #: The most bytes in memory of the rows of a row group, and of a file of a direct append.
@@ -37,7 +37,7 @@ class Encoded(Mapping[str, bytes]):
         self.sizes: dict[str, int] = {}
 
     def __getitem__(self, path: str) -> bytes:
-        content = parquet(self._rows[path], self._partitions)
+        content = encode_parquet(self._rows[path], self._partitions)
         self.sizes[path] = len(content)
         return content
 
@@ -64,7 +64,7 @@ def split_rows(rows: pa.Table, most: int) -> Iterator[pa.Table]:
         yield from split_rows(rows.slice(half), most)
 
 
-def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
+def encode_parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     sink = pa.BufferOutputStream()
     rows = rows.drop_columns(list(partitions))
     # No reader uses statistics of nested columns.
@@ -126,7 +126,9 @@ class FileStatistics:
             "path",
             *(_LISTED.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
         ]
-        columns = [_as_column(listed_column(actions, source), field.type) for source, field in zip(sources, schema)]
+        columns = [
+            _as_column(find_listed_column(actions, source), field.type) for source, field in zip(sources, schema)
+        ]
         return cls(spec, pa.table(columns, schema=schema))
 
     @property
@@ -146,12 +148,12 @@ class FileStatistics:
         values = zip(*(map(_as_text, files_above[name].to_pylist()) for name in partition))
         return list(zip(values, files_above[_PATH.name].to_pylist()))
 
-    def of_last(self, value: str | None) -> list[dict[str, Any]]:
+    def list_facts_of_last(self, value: str | None) -> list[dict[str, Any]]:
         last = self._fact("partition", self._spec.partitions[-1])
         facts: list[dict[str, Any]] = self._files.filter(pc.equal(self._files[last], value)).to_pylist()
         return facts
 
-    def last_ordinal(self, value: str) -> int | None:
+    def find_last_ordinal(self, value: str) -> int | None:
         """Return the last ordinal of the partition with this value in its last column; None: the log does not show
         it."""
         if value in self._last_ordinals:
@@ -182,13 +184,13 @@ class FileStatistics:
             return FileStatistics(self._spec, files.filter(pc.invert(gone)), facts_of_added)
         files, before = self._parts
         following = FileStatistics(
-            self._spec, files, before + facts_of_added, self._last_ordinals_after(facts_of_added)
+            self._spec, files, before + facts_of_added, self._advance_last_ordinals(facts_of_added)
         )
         if len(before) + len(facts_of_added) < self.MOST_ADDED:
             return following
         return FileStatistics(self._spec, following._files)
 
-    def _last_ordinals_after(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    def _advance_last_ordinals(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         ends = dict(self._last_ordinals)
         if not ends:
             return ends
@@ -241,13 +243,13 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
     return (instant_in_utc - _EPOCH) // _MILLISECOND
 
 
-def listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
+def find_listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column of delta-rs's listing, all null if no file has these statistics."""
     return actions[name] if name in actions.column_names else pa.chunked_array([pa.nulls(actions.num_rows)])
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return milliseconds(column) if pa.types.is_timestamp(column.type) else column.cast(kind)
+    return to_milliseconds(column) if pa.types.is_timestamp(column.type) else column.cast(kind)
 
 
 #: A line of a log file.

@@ -25,7 +25,14 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from ledger.delta_log.data_files import commit_info
-from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, retry_while_gap, versions_in
+from ledger.delta_log.history import (
+    Generations,
+    is_gap,
+    list_checkpoints,
+    read_hinted_checkpoint,
+    retry_while_gap,
+    versions_in,
+)
 from ledger.delta_log.protocol import EXPECTED_REVISION, Conflict, StagedFile
 from ledger.delta_log.statements import SOURCE, TARGET, Merge
 from ledger.delta_log.storage import (
@@ -63,7 +70,7 @@ def conflicts() -> Iterator[None]:
         raise
 
 
-def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
+def make_commit_arguments(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """Return the arguments of delta-rs for commits to the ledger's own tables.
 
     Commits leave old entries to upkeep: to list the whole log takes longer than a commit.
@@ -74,14 +81,14 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
     }
 
 
-def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
+def make_copy_commit_arguments(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     return {
         "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
     }
 
 
-def with_all_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+def add_missing_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     for added in pa.schema(loaded.schema().to_arrow()):
         if added.name not in rows.column_names:
             rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
@@ -118,22 +125,22 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
         return DeltaTable(location, storage_options=options)
     except DeltaError as error:
         if not is_gap(error):
-            past = _opened_past_checkpoint(location, options)
+            past = _open_past_checkpoint(location, options)
             if past is None:
                 raise
             return past
-    version = newest_listed(table_files(location, options))
+    version = list_newest_version(table_files(location, options))
     return retry_while_gap(partial(DeltaTable, location, version, storage_options=options))
 
 
-def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
+def _open_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone; None: the log's entries cannot be read.
 
     delta-rs can load the version before, and follow the log from there.
     """
     files = table_files(location, options)
     try:
-        newest = max([0, hinted_checkpoint(files) or 0, *checkpointed(files.log_paths())])
+        newest = max([0, read_hinted_checkpoint(files) or 0, *list_checkpoints(files.log_paths())])
         loaded = DeltaTable(location, max(0, newest - 1), storage_options=options)
         loaded.update_incremental()
     except (DeltaError, OSError):
@@ -148,14 +155,14 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
     except DeltaError as error:
         if not is_gap(error):
             raise
-        version = newest_listed(files)
+        version = list_newest_version(files)
         if version is None:
             raise
         if version > loaded.version():
             retry_while_gap(partial(loaded.load_as_version, version))
 
 
-def newest_listed(files: TableStorage) -> int | None:
+def list_newest_version(files: TableStorage) -> int | None:
     return max(versions_in(files.log_paths()), default=None)
 
 
@@ -199,33 +206,33 @@ class LoadedTables:
     def using(self) -> Iterator[DeltaTable]:
         """Return a context with the table as of the newest version. After an error the table is not used again."""
         threads.require_own("delta-rs")
-        opened = self._newest()
+        opened = self._take_newest()
         yield opened.table
         self._idle.append(opened)
 
     def forget(self) -> None:
         self._forgotten_at = self._passing()
 
-    def _newest(self) -> LoadedTable:
+    def _take_newest(self) -> LoadedTable:
         try:
             opened = self._idle.pop()
         except IndexError:
-            return self._anew()
+            return self._open_anew()
         now = self._passing()
         if opened.listed_at <= self._forgotten_at or opened.generation != self._generations.current:
-            return self._newest()
+            return self._take_newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
         # If this entry exists, there is too much to follow. Upkeep may have removed it: count again below.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
-            return self._anew()
+            return self._open_anew()
         catch_up(opened.table, self._files)
         self._check(opened.table.version())
         if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
-            return self._anew()
+            return self._open_anew()
         return opened._replace(listed_at=now)
 
-    def _anew(self) -> LoadedTable:
+    def _open_anew(self) -> LoadedTable:
         now, generation, table = self._passing(), self._generations.current, self._open()
         self._check(table.version())
         return LoadedTable(table, table.version(), now, generation)
@@ -264,7 +271,7 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
-    """Add files to a table in one commit, with the arguments that `committing` returns.
+    """Add files to a table in one commit, with the arguments that `make_commit_arguments` returns.
 
     Raises what delta-rs and `require_plain` raise: the files' writer did not check these demands.
     """
@@ -281,7 +288,7 @@ def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Seque
     loaded.create_write_transaction(add_actions(files), "append", loaded.schema(), list(partitions), **commit)
 
 
-def demands_of(loaded: DeltaTable) -> list[str]:
+def list_constraints(loaded: DeltaTable) -> list[str]:
     """Return the names of a table's constraints, and of columns that may not be null or have metadata of Delta."""
     constraints = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
@@ -332,7 +339,7 @@ def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Ma
 AS_IS = "/!$&'()+,;=@"
 
 
-def odd_path(loaded: DeltaTable) -> str | None:
+def find_odd_path(loaded: DeltaTable) -> str | None:
     """Return the path of a file that delta-rs cannot remove; None: there is none.
 
     delta-rs encodes the path in another way than the log does (docs/explanation/delta-rs-faults.md). Spark writes such
@@ -343,7 +350,7 @@ def odd_path(loaded: DeltaTable) -> str | None:
     return next((path for path in paths if quote(unquote(path), safe=AS_IS) != path), None)
 
 
-def unremovable(table: str, path: str) -> tuple[str, str]:
+def describe_unremovable(table: str, path: str) -> tuple[str, str]:
     return (
         f"the log of the table {table} names a file {path}, which delta-rs cannot remove",
         'It would write the path in another way, and the rows would stay. Open the ledger with engine="spark"',
@@ -351,19 +358,21 @@ def unremovable(table: str, path: str) -> tuple[str, str]:
 
 
 def require_removable(loaded: DeltaTable) -> None:
-    path = odd_path(loaded)
+    path = find_odd_path(loaded)
     if path is not None:
-        raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
+        raise TableAltered(
+            loaded.table_uri, *describe_unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path)
+        )
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    demands = demands_of(loaded)
+    demands = list_constraints(loaded)
     if demands:
         what = "somebody gave the table demands on its rows, which a bulk send does not check"
         raise TableAltered(loaded.table_uri, f"{what}: {', '.join(demands)}", "Send a list, or undo the change", "send")
 
 
-def first_commit(demands: Demands, now: int) -> bytes:
+def make_first_commit(demands: Demands, now: int) -> bytes:
     return _entry(demands.actions(str(uuid.uuid4()), now))
 
 

@@ -60,7 +60,7 @@ def durability_of(place: Path) -> Durability:
     return known_tables.setdefault(str(place), Durability(place))
 
 
-def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def mark_synced(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [
         {"commitInfo": {**action["commitInfo"], SYNCED: True}} if "commitInfo" in action else action
         for action in actions
@@ -147,7 +147,7 @@ class Durability:
             if version - earlier >= MOST_UNMARKED:
                 os.sync()
                 break
-            self.sync_files([*_added_paths(content), path])
+            self.sync_files([*_read_added_paths(content), path])
         if not are_marked:
             self.sync_checkpoints(os.path.dirname(entry_of(version)))  # noqa: PTH120
         self._prepared = max(self._prepared, version)
@@ -201,7 +201,7 @@ def _is_marked(entry: bytes) -> bool:
         return False
 
 
-def _added_paths(entry: bytes) -> list[str]:
+def _read_added_paths(entry: bytes) -> list[str]:
     paths = []
     for line in entry.splitlines():
         try:

@@ -35,7 +35,7 @@ def message_of(error: BaseException) -> str:
     return " ".join(text.split())[:SHOWN] or type(error).__name__
 
 
-def gone_folder(place: str) -> str | None:
+def find_gone_folder(place: str) -> str | None:
     """Return the outermost missing folder of a `place`; None: it exists, or is not on a local path."""
     location = recorded(place)
     folder = Path(location.text)
@@ -52,7 +52,7 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     try:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
-        gone = gone_folder(place) if is_open and not isinstance(error, PermissionError) else None
+        gone = find_gone_folder(place) if is_open and not isinstance(error, PermissionError) else None
         if gone is not None:
             why = "it was renamed, moved or removed, or its disk is not mounted"
             raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error

@@ -83,7 +83,7 @@ class Flawed(ValueError):
     """An entry is not a whole commit. The message describes the flaw."""
 
 
-def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
+def parse_actions(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
     """Return the actions of an entry. Raises Flawed if it is empty or torn, or lacks a `commitInfo` that it needs."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
@@ -104,20 +104,20 @@ def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any
 
 def flaw_of(content: bytes, *, needs_info: bool = True) -> str | None:
     try:
-        actions_in(content, needs_info=needs_info)
+        parse_actions(content, needs_info=needs_info)
     except Flawed as flaw:
         return str(flaw)
     return None
 
 
-def damaged(table: str, version: int, what: str) -> LedgerDamaged:
+def make_damage_error(table: str, version: int, what: str) -> LedgerDamaged:
     return LedgerDamaged(f"Version {version} of the table {table} is damaged: {log_file(version)} {what}", f"{REPAIR}.")
 
 
 def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
     """Return the actions of an entry; None: the entry is gone by now. Raises LedgerDamaged if it stays flawed."""
     try:
-        return actions_in(content)
+        return parse_actions(content)
     except Flawed as flaw:
         last = flaw
     for pause in PAUSES:
@@ -126,10 +126,10 @@ def require_whole(table: str, version: int, content: bytes, stored: Storage) -> 
         if again is None:
             return None
         try:
-            return actions_in(again)
+            return parse_actions(again)
         except Flawed as flaw:
             last = flaw
-    raise damaged(table, version, str(last)) from last
+    raise make_damage_error(table, version, str(last)) from last
 
 
 def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
@@ -141,7 +141,7 @@ def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = Tru
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
-def hinted_checkpoint(stored: LogEntries) -> int | None:
+def read_hinted_checkpoint(stored: LogEntries) -> int | None:
     try:
         hinted = json.loads(stored.read(LAST_CHECKPOINT) or b"")["version"]
     except (KeyError, TypeError, ValueError):
@@ -153,7 +153,7 @@ def versions_in(paths: Iterable[str]) -> list[int]:
     return sorted(version for version in map(version_of, paths) if version is not None)
 
 
-def checkpointed(paths: Sequence[str]) -> list[int]:
+def list_checkpoints(paths: Sequence[str]) -> list[int]:
     """Return the sorted versions that have a checkpoint with all of its parts."""
     whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
     for path in paths:
@@ -179,7 +179,7 @@ def first_version(versions: Sequence[int]) -> int:
     return begins
 
 
-def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
+def find_missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
     """Return the versions from `first` to `newest` without an entry. At most MOST_MISSING are looked for.
 
     The listing `versions` may lack entries that were committed meanwhile.
@@ -201,7 +201,7 @@ def find_lost_entries(
         return []
     written, longest = {version_of(file.path): file.at for file in files.log_files()}, kept_for()
     kept = [version for version in versions if version >= begins and written.get(version, 0) > time.time() - longest]
-    return missing_entries(files, versions, kept[0] + 1, last) if kept else []
+    return find_missing_entries(files, versions, kept[0] + 1, last) if kept else []
 
 
 class Generations:
@@ -233,7 +233,7 @@ class LogEntry:
     stamp: Stamp | None = None
 
 
-def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
+def identify_entry(content: bytes, stamp: Stamp | None = None) -> LogEntry:
     """Return the identity of an entry. A `stamp` was taken before the content was read."""
     return LogEntry(hashlib.sha256(content).digest(), stamp)
 
@@ -241,7 +241,7 @@ def entry_of(content: bytes, stamp: Stamp | None = None) -> LogEntry:
 def read_entry(stored: Storage, version: int) -> LogEntry | None:
     stamp = stored.stamp(log_file(version))
     content = stored.read(log_file(version))
-    return None if content is None else entry_of(content, stamp)
+    return None if content is None else identify_entry(content, stamp)
 
 
 #: The most commits that are looked up by name.
@@ -281,13 +281,13 @@ def history(
         # A listing may lack entries, so read all versions up to the last.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
-        read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
+        read = list(map_at_once(lambda version: _read_commit(stored, version, table, read_metadata), versions, AT_ONCE))
         existing = [commit for commit in read if commit is not None]
         if first > last + 1 or len(existing) < len(read):
             # Old entries may have been removed. Any other missing entry is damage.
             for version in find_lost_entries(stored, versions_there, begins, max(later), kept_for):
                 if version > last:
-                    raise damaged(table, version, MISSING)
+                    raise make_damage_error(table, version, MISSING)
         commits += existing
         commits += _consecutive_commits(stored, table, read_metadata, max(later) + 1)
     return commits
@@ -300,7 +300,7 @@ def find_first_commit(
     versions_there = versions_in(stored.log_paths())
     begins = max(since + 1, first_version(versions_there))
     for version in versions_there[bisect_left(versions_there, begins) :]:
-        commit = _commit(stored, version, table, read_metadata)
+        commit = _read_commit(stored, version, table, read_metadata)
         if commit is not None and is_wanted(commit):
             return commit
     return None
@@ -311,19 +311,19 @@ def _consecutive_commits(
 ) -> list[Commit]:
     commits: list[Commit] = []
     while len(commits) != most:
-        commit = _commit(stored, first + len(commits), table, read)
+        commit = _read_commit(stored, first + len(commits), table, read)
         if commit is None:
             break
         commits.append(commit)
     return commits
 
 
-def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) -> Commit | None:
+def _read_commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) -> Commit | None:
     content = stored.read(log_file(version))
     actions = None if content is None else require_whole(table, version, content, stored)
     if actions is None:
         return None
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
     if not isinstance(info, dict):
-        raise damaged(table, version, "has a commitInfo that is no JSON object")
+        raise make_damage_error(table, version, "has a commitInfo that is no JSON object")
     return Commit(version, info.get("timestamp", 0), read(info.get("userMetadata")), path_of(info))

@@ -69,7 +69,7 @@ class Joining:
             return None
         has_joined, large = False, LARGE_SHARE_WHILE_GROWING if growing else LARGE_SHARE
         for partition in latest.partitions(where, self._table.partitions):
-            for files in worth_joining(self._files(latest, partition), large):
+            for files in group_for_joining(self._files(latest, partition), large):
                 self._join(partition, files)
                 has_joined = True
         return has_joined
@@ -79,7 +79,7 @@ class Joining:
         rows, moved_rows = split_by_ordinal(before, self._ordinals)
         twice = before.num_rows - rows.num_rows - moved_rows.num_rows
         named = dict(zip(self._table.partitions, partition))
-        parts = [(named, rows), *_moved(named, moved_rows, self._ordinals)]
+        parts = [(named, rows), *_move_rows(named, moved_rows, self._ordinals)]
         gone = {file.path for file in files}
 
         def still_valid(latest: Files) -> None:
@@ -110,7 +110,7 @@ class Joining:
             next(fact.name for fact in facts if (fact.source, fact.column) == (source, self._ordinals.column))
             for source in ("min", "max")
         )
-        for file_facts in latest.statistics.of_last(partition[-1]) if latest.statistics is not None else ():
+        for file_facts in latest.statistics.list_facts_of_last(partition[-1]) if latest.statistics is not None else ():
             row_facts = file_facts[rows], file_facts[first], file_facts[last]
             if file_facts["path"] in sizes and None not in row_facts:
                 yield File(file_facts["path"], sizes[file_facts["path"]], *row_facts)
@@ -136,7 +136,7 @@ def split_by_ordinal(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.T
     return firsts, others.take(pa.array(differing, pa.int64()))
 
 
-def _moved(
+def _move_rows(
     partition: Mapping[str, Any], rows: pa.Table, ordinals: Ordinals
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     if rows.num_rows:
@@ -149,7 +149,7 @@ def _moved(
         yield place, rows
 
 
-def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
+def group_for_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Return groups of files with neighbouring ordinals. Each group is to become one file.
 
     A group has files up to the share `large` each, and up to the target size together. Files with faults (overlapping
@@ -157,7 +157,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """
     groups: list[list[File]] = [[]]
     share = 0.0
-    for together in _overlapping(files):
+    for together in _group_overlapping(files):
         group_share = sum(file.share for file in together)
         is_wrong = len(together) > 1 or together[0].has_doubles
         fits = group_share <= (MOST_OVERLAPPING if is_wrong else large)
@@ -172,7 +172,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     return [group for group in groups if len(group) > 1 or any(file.has_doubles for file in group)]
 
 
-def _overlapping(files: Iterable[File]) -> Iterator[list[File]]:
+def _group_overlapping(files: Iterable[File]) -> Iterator[list[File]]:
     together: list[File] = []
     for file in sorted(files, key=lambda one: one.first):
         if together and file.first > max(one.last for one in together):

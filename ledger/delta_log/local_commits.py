@@ -28,19 +28,19 @@ from ledger.delta_log.data_files import APPENDED, commit_info, txn_action
 from ledger.delta_log.delta_rs_commits import (
     REBASES,
     catch_up,
-    committing,
-    committing_aside,
+    make_commit_arguments,
+    make_copy_commit_arguments,
     metadata_action,
     read_demands,
     require_removable,
 )
-from ledger.delta_log.durability import with_mark
-from ledger.delta_log.history import LAST_CHECKPOINT, checkpointed
+from ledger.delta_log.durability import mark_synced
+from ledger.delta_log.history import LAST_CHECKPOINT, list_checkpoints
 from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.publishable import not_applied
+from ledger.rules.publishable import list_unapplied_demands
 from ledger.runtime.threads import require_own
 
 PREFIX = "ledger-commit-"
@@ -65,7 +65,7 @@ def scratch_folder() -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
             yield folder
     except (OSError, DeltaError) as error:
-        full = _refused(place)
+        full = _find_write_error(place)
         if full is None:
             raise
         problem = f"the folder for temporary files {place} (TMPDIR) takes no file: {full.strerror}"
@@ -80,7 +80,7 @@ def _sweep(place: Path) -> None:
                 shutil.rmtree(folder)
 
 
-def _refused(place: str) -> OSError | None:
+def _find_write_error(place: str) -> OSError | None:
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix="ledger-probe-") as file:
             file.write(PROBE)
@@ -96,8 +96,8 @@ PARQUET = b"PAR1"
 COMMITS_A_CHECKPOINT = 100
 
 
-def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
-    return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
+def can_commit_here(loaded: DeltaTable, files: TableStorage) -> bool:
+    return isinstance(files, LocalFiles) and not list_unapplied_demands(read_demands(loaded))
 
 
 def commit_files(
@@ -131,7 +131,7 @@ def commit_files(
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
             *(txn_action(transaction, now) for transaction in transactions),
-            *map(_added, added_files),
+            *map(_make_add_action, added_files),
         ]
         if schema is not None:
             current = loaded.metadata()
@@ -142,7 +142,7 @@ def commit_files(
 
 
 def _entry_of(files: LocalFiles, actions: Sequence[dict[str, Any]]) -> bytes:
-    return log_entry(with_mark(actions) if files.is_synced else actions)
+    return log_entry(mark_synced(actions) if files.is_synced else actions)
 
 
 def _commit_next(
@@ -244,7 +244,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
     names = held.names()
-    for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
+    for newest in reversed(list_checkpoints([f"{LOG}/{name}" for name in names])):
         parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
         if newest < version and all((held.read(name) or b"").endswith(PARQUET) for name in parts):
             break
@@ -258,17 +258,17 @@ def delete_rows(
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs, in one commit; without such rows, do nothing.
 
-    If `commits_here`, commits to partitions with other values in the columns `independent_by` do not conflict. Raises
-    TableAltered if delta-rs cannot remove files of the table.
+    If `can_commit_here`, commits to partitions with other values in the columns `independent_by` do not conflict.
+    Raises TableAltered if delta-rs cannot remove files of the table.
     """
-    if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
+    if not isinstance(files, LocalFiles) or not can_commit_here(loaded, files):
         require_removable(loaded)
-        loaded.delete(predicate, **committing(metadata))
+        loaded.delete(predicate, **make_commit_arguments(metadata))
         files.make_durable(loaded.version())
         return
 
     def delete(copy: DeltaTable) -> None:
-        copy.delete(predicate, **committing_aside(metadata))
+        copy.delete(predicate, **make_copy_commit_arguments(metadata))
 
     version, actions = commit_on_copy(files, delete)
     if not actions:
@@ -301,7 +301,7 @@ def append_rows(
     """Append rows, which have all columns of the table, through delta-rs. Return the version. See `commit_files`."""
 
     def append(copy: DeltaTable) -> None:
-        write_deltalake(copy, rows, mode="append", **committing_aside(metadata, *transactions))
+        write_deltalake(copy, rows, mode="append", **make_copy_commit_arguments(metadata, *transactions))
 
     still_valid(loaded)
     _, actions = commit_on_copy(files, append)
@@ -347,16 +347,16 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
-        for path in _since_checkpoint(files, version):
+        for path in _list_since_checkpoint(files, version):
             Path(scratch, path).symlink_to(files.absolute(path))
         yield scratch
 
 
-def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
+def _list_since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
     """Return the paths of the newest checkpoint up to a version (None: of all checkpoints), and of all later files."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     last = max(
-        (checkpoint for checkpoint in checkpointed(paths) if version is None or checkpoint <= version), default=0
+        (checkpoint for checkpoint in list_checkpoints(paths) if version is None or checkpoint <= version), default=0
     )
     return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
@@ -375,7 +375,7 @@ def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans
         log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)
 
 
-def _added(one: StagedFile) -> dict[str, Any]:
+def _make_add_action(one: StagedFile) -> dict[str, Any]:
     return {
         "add": {
             "path": quote(one.path, safe="/=-_.~"),

@@ -33,8 +33,8 @@ from ledger.delta_log.data_files import (
     txn_action,
 )
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
-from ledger.delta_log.durability import with_mark
-from ledger.delta_log.history import MISSING, Generations, damaged
+from ledger.delta_log.durability import mark_synced
+from ledger.delta_log.history import MISSING, Generations, make_damage_error
 from ledger.delta_log.maintenance import is_due
 from ledger.delta_log.protocol import (
     Conflict,
@@ -49,7 +49,7 @@ from ledger.delta_log.protocol import (
     require_next,
 )
 from ledger.delta_log.replay import Files, LogFollower, Replay
-from ledger.delta_log.rewrite import Rewrite, distinct, filter_partitions, plan_rewrite
+from ledger.delta_log.rewrite import Rewrite, filter_partitions, list_distinct_rows, plan_rewrite
 from ledger.delta_log.statements import (
     ALTERED,
     LARGE,
@@ -267,18 +267,18 @@ class LogWriter:
         """Return the version of the commit; None: another writer was first."""
         self._require_there(written)
         version = latest.version + 1
-        entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
+        entry = log_entry(mark_synced(actions) if self._stored.is_synced else actions)
         try:
             with self._stored.held_log() as held:
                 # Check the log if this costs no request.
                 if not self.followed.may_be_same(latest, held):
-                    raise self._replaced(latest)
+                    raise self._make_replaced_error(latest)
                 # If an object store's answer was lost, the entry may exist with this content: the commit has landed. A
                 # second entry could add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
-            raise self._replaced(latest) from gone
+            raise self._make_replaced_error(latest) from gone
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
@@ -310,7 +310,7 @@ class LogWriter:
                 f"{self._table.name} was replaced during a commit, which is now version {latest.version + 1} of the "
                 "new log and may not belong there"
             )
-        newest = self._listed_anew()
+        newest = self._list_anew()
         paths_there = (
             {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
         )
@@ -325,7 +325,7 @@ class LogWriter:
         # If the version before is back, others may have read this commit meanwhile: restore it.
         if self._stored.has(before):
             self._stored.put_new(entry_file, entry)
-        raise self._replaced(latest)
+        raise self._make_replaced_error(latest)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
@@ -337,9 +337,9 @@ class LogWriter:
             return
         following, before_file = log_file(before.version + 1), log_file(before.version)
         if self._stored.has(before_file) or not self._stored.has(following):
-            raise self._replaced(before)
+            raise self._make_replaced_error(before)
 
-    def _replaced(self, latest: Files) -> LogReplaced:
+    def _make_replaced_error(self, latest: Files) -> LogReplaced:
         """Return the error about a log that has lost a version.
 
         Raises LedgerDamaged if only a checkpoint has this version, and it is the newest: no commit can follow it.
@@ -348,10 +348,10 @@ class LogWriter:
         if latest.entry is None:
             newest = self.followed.newest()
             if newest is not None and newest.version == latest.version and newest.entry is None:
-                raise damaged(self._table.name, latest.version, MISSING)
+                raise make_damage_error(self._table.name, latest.version, MISSING)
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
-    def _listed_anew(self) -> Files | None:
+    def _list_anew(self) -> Files | None:
         self.followed.forget()
         try:
             return self.followed.newest()
@@ -368,7 +368,7 @@ class LogWriter:
             log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
 
-def _always(files: Files) -> None:
+def _accept_any(files: Files) -> None:
     """Accept any version."""
 
 
@@ -422,7 +422,7 @@ class DirectTable:
         if snapshot.loaded is None:
             raise NotDirect(ALTERED)
         columns = list(self._table.partitions)
-        touched = distinct(edits, columns) if columns else [{}]
+        touched = list_distinct_rows(edits, columns) if columns else [{}]
         if columns and not _all_named_are_touched(where.partitions(columns), touched):
             raise NotDirect(WIDER)
         read = snapshot.loaded
@@ -500,7 +500,7 @@ class DirectTable:
         latest = self.writer.followed.at_least(None if seen is None else seen.version)
         if latest is None:
             raise NotDirect(ALTERED)
-        partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
+        partitions = list_distinct_rows(rows, self._table.partitions) if self._table.partitions else [{}]
         for partition in partitions:
             self._table.require_partition(partition)
         of_partition = [
@@ -514,10 +514,10 @@ class DirectTable:
         ]
         commit = NewCommit("WRITE", metadata, adds, (), transactions, beside, with_statistics=True)
         if seen is None or transactions:
-            return self.writer.commit(commit, still_valid or _always)
-        return self.writer.commit(commit, still_valid or _always, on=latest, read_at=seen.at)
+            return self.writer.commit(commit, still_valid or _accept_any)
+        return self.writer.commit(commit, still_valid or _accept_any, on=latest, read_at=seen.at)
 
-    def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
+    def read_small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """Return the rows of some partitions, if these are few and their files are small; else None.
 
         If `where` has only one value of the first column, and `above` has one bound, any number of partitions will do.
@@ -532,7 +532,7 @@ class DirectTable:
         rows = [self.rows.of(partition, path) for partition, path, _ in files]
         return pa.concat_tables([self._table.nothing, *rows])
 
-    def all_rows(self, where: PartitionFilter) -> pa.Table | None:
+    def read_all_rows(self, where: PartitionFilter) -> pa.Table | None:
         latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
@@ -542,7 +542,8 @@ class DirectTable:
     def _files_of(
         self, latest: Files, where: PartitionFilter, above: Mapping[str, int]
     ) -> list[tuple[Partition, str, int]] | None:
-        """Return the partitions, paths and sizes of the files that `small_rows` reads; None: too many, or not known."""
+        """Return the partitions, paths and sizes of the files that `read_small_rows` reads; None: too many, or
+        unknown."""
         columns = self._table.partitions
         first, *others = where.alternatives()
         if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:

@@ -56,9 +56,9 @@ from ledger.rules.location import (
     GCS,
     PREFIXES,
     S3,
-    advice_on_reaching,
-    bare,
+    advise_on_reaching,
     recorded,
+    strip_prefix,
     with_defaults,
 )
 from ledger.runtime.threads import map_at_once, require_own
@@ -75,7 +75,7 @@ CLIENT = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-#: The variables of the environment, without AWS_, that another process gets (`opened_with`).
+#: The variables of the environment, without AWS_, that another process gets (`describe_opening`).
 OF_ENVIRONMENT = ("access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint_url")
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 #: Options on S3 that only delta-rs knows.
@@ -126,7 +126,7 @@ class ObjectStore:
                 return False
             return True
 
-    def beginning(self, path: str, length: int) -> tuple[bytes, int]:
+    def read_beginning(self, path: str, length: int) -> tuple[bytes, int]:
         """Return the first `length` bytes of an existing file, and its size, by one request."""
         with self._naming_errors():
             answer = obstore.get(self._store, path, options={"range": (0, length)})
@@ -193,7 +193,7 @@ class ObjectStore:
         with self._naming_errors(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, path)
 
-    def written_at(self, path: str) -> int:
+    def find_write_time(self, path: str) -> int:
         """Return when a file was written, by the storage's clock, in milliseconds (often of whole seconds only)."""
         with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
@@ -209,7 +209,7 @@ class ObjectStore:
         require_own("obstore")
         return self._made
 
-    def opened_with(self) -> tuple[str, str, dict[str, Any]] | None:
+    def describe_opening(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return obstore's class, the place, and the options, with AWS's keys, for another process to open this store.
 
         Returns None if the credentials come through boto3: another process may find other ones.
@@ -259,7 +259,7 @@ def open_checked(location: str, options: Mapping[str, str], user_options: Mappin
         ObjectStore(location, with_defaults(user_options, FIRST_REQUEST)).names()
     except StorageFailed as error:
         raise StorageFailed(
-            location, f"{error.cause}. {advice_on_reaching(recorded(location).scheme)}", "opening"
+            location, f"{error.cause}. {advise_on_reaching(recorded(location).scheme)}", "opening"
         ) from error
     return ObjectStore(location, options)
 
@@ -284,30 +284,30 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
     config, client, retries, backoff = {}, {}, {}, {}
     for option, value in options.items():
-        name = bare(option)
+        name = strip_prefix(option)
         if name in CLIENT:
             client[name] = value
         elif name == "max_retries":
-            retries[name] = _number(option, value, int)
+            retries[name] = _parse_number(option, value, int)
         elif name == "retry_timeout":
-            retries[name] = timedelta(seconds=_seconds(option, value))
+            retries[name] = timedelta(seconds=_parse_seconds(option, value))
         elif name == "backoff_config.base":
-            backoff["base"] = _number(option, value, float)
+            backoff["base"] = _parse_number(option, value, float)
         elif name.startswith("backoff_config."):
-            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(option, value))
+            backoff[name.partition(".")[2]] = timedelta(seconds=_parse_seconds(option, value))
         else:
             config[ALIASES.get(name, name)] = value
     return config, client, {**retries, **({"backoff": backoff} if backoff else {})}
 
 
-def _number(name: str, value: str, kind: Any) -> Any:
+def _parse_number(name: str, value: str, kind: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
         raise InvalidParameterValue("storage_options", f"{name}={value}", "Must be a number", "Such as 10.") from None
 
 
-def _seconds(name: str, value: str) -> float:
+def _parse_seconds(name: str, value: str) -> float:
     parts = re.findall(r"(\d+)\s*([a-z]+)", value)
     if not parts or any(unit not in UNITS for _, unit in parts) or re.sub(r"(\d+)\s*([a-z]+)", "", value).strip():
         raise InvalidParameterValue(
@@ -387,7 +387,7 @@ class ObjectFiles:
     def sync_checkpoints(self) -> None:
         pass
 
-    def newest_from(self, version: int) -> int | None:
+    def find_newest_from(self, version: int) -> int | None:
         # List only later files: mostly one request.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((newer for newer in listed if newer is not None), default=version)
@@ -429,7 +429,7 @@ class ObjectFiles:
         with self._lock:
             kept = self._kept.get(path)
         if kept is None:
-            kept, size = self._store.beginning(path, SMALL)
+            kept, size = self._store.read_beginning(path, SMALL)
             if size > len(kept):
                 # With read-ahead (pre_buffer), Arrow's threads would keep the file open.
                 return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)

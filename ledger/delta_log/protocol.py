@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     deleted_file_retention: int
 
 
-def kept_by(properties: Mapping[str, str]) -> Kept:
+def read_retention(properties: Mapping[str, str]) -> Kept:
     """Return the retention in a table's properties. Delta's defaults replace what is missing or not understood."""
     log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
     day = _SECONDS["day"]
@@ -65,7 +65,7 @@ class PartitionFilter(Protocol):
         A partition is named if it has one of the values in each column of one alternative.
         """
 
-    def bounded(self: Filter) -> Filter:
+    def shorten(self: Filter) -> Filter:
         """Return the filter, or a shorter one that covers it: engines cannot plan very long predicates."""
 
     def sql(self, alias: str = "") -> str:
@@ -311,7 +311,7 @@ class DeltaTables(Protocol):
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
         """Return all rows of some partitions, as of the newest version.
 
-        On an altered table, rows of other partitions may be among them (see `PartitionFilter.bounded`).
+        On an altered table, rows of other partitions may be among them (see `PartitionFilter.shorten`).
         """
 
     def rows(

@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
     alternatives = [
         [(name, "in", list(map(str, values))) for name, values in alternative.items()]
-        for alternative in where.bounded().alternatives()
+        for alternative in where.shorten().alternatives()
     ]
     if not all(alternatives):
         return None
@@ -57,8 +57,8 @@ def delta_rs_filter(where: PartitionFilter) -> list[Any] | None:
 
 
 def row_condition(where: PartitionFilter) -> Any:
-    """Return the condition on rows of files that `where.bounded()` chooses; None: all their rows are wanted."""
-    if where.bounded() is where:
+    """Return the condition on rows of files that `where.shorten()` chooses; None: all their rows are wanted."""
+    if where.shorten() is where:
         return None
     condition = pc.scalar(False)
     for alternative in where.alternatives():
@@ -67,7 +67,7 @@ def row_condition(where: PartitionFilter) -> Any:
     return condition
 
 
-def wanted_rows(
+def plan_wanted_rows(
     table: TableSpec,
     where: PartitionFilter,
     columns: Sequence[str],
@@ -94,7 +94,7 @@ def _bound(table: TableSpec, name: str, value: int) -> Any:
     return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
 
-def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
+def filter_wanted_rows(rows: pa.Table, wanted: Wanted) -> pa.Table:
     """Return the wanted rows among rows of partitions that the read names. Only bounds are compared."""
     columns = list(wanted.columns)
     if not wanted.bounds:
@@ -116,7 +116,7 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
     The dataset of delta-rs takes 0.7 ms a file: it is only for later reader versions, and paths that need escapes.
     """
     actions = pa.table(loaded.get_add_actions(flatten=True))
-    chosen = files_of(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
+    chosen = filter_files(actions, where, wanted.bounds if wanted else {}) if actions.num_rows else actions
     paths = chosen["path"].to_pylist()
     if loaded.protocol().min_reader_version > READER or not all(map(PLAIN_PATH.fullmatch, paths)):
         return loaded.to_pyarrow_dataset(filesystem=storage, file_pruning_predicate=delta_rs_filter(where))
@@ -128,13 +128,13 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
     return pads.FileSystemDataset(fragments, pa.schema(loaded.schema().to_arrow()), _FORMAT, storage)
 
 
-def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
+def filter_files(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
     """Return those of a table's files (`actions`, at least one) that may hold rows of `where` within the bounds.
 
     A file without statistics may hold any row.
     """
     parts = []
-    for alternative in where.bounded().alternatives():
+    for alternative in where.shorten().alternatives():
         columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in alternative.items()]
         parts.append(
             reduce(

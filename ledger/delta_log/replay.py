@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ledger.delta_log.alterations import APPEND_ONLY, alterations
+from ledger.delta_log.alterations import APPEND_ONLY, list_alterations
 from ledger.delta_log.data_files import FileStatistics
-from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
-from ledger.delta_log.history import Generations, LogEntry, entry_of, read_entry, require_whole
+from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, list_constraints
+from ledger.delta_log.history import Generations, LogEntry, identify_entry, read_entry, require_whole
 from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.protocol import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.reading import PLAIN_PATH
@@ -198,7 +198,7 @@ class DeltaRsReplay:
     def files(self) -> Files:
         self._loaded.forget()
         with self._loaded.using() as loaded:
-            return files_of(loaded, self._table)
+            return read_files(loaded, self._table)
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         with self._loaded.using() as loaded:
@@ -249,7 +249,7 @@ class LogFollower:
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
-                seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
+                seen, listing = self._remember(seen, self._list_or_keep(seen)), False
             files = seen.files
             if files is None:
                 return None
@@ -257,13 +257,13 @@ class LogFollower:
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
             # Check the seen version only after the next one was read: then the next version follows the seen version.
-            still_seen = self._still_there(seen)
+            still_seen = self._keep_if_unchanged(seen)
             if still_seen is None:
                 listing = self._seen is seen
             elif content is None:
                 return still_seen.files
             else:
-                self._remember(still_seen, self._followed(still_seen, content, stamp))
+                self._remember(still_seen, self._follow_entry(still_seen, content, stamp))
 
     def at_least(self, version: int | None) -> Files | None:
         """Return the files of a version that a caller has just read, or of a newer one; None: the table is altered.
@@ -287,7 +287,7 @@ class LogFollower:
         content = None if stamp is None else entries.read(log_file(before.version))
         if before.entry is None:
             return content is not None
-        return content is not None and entry_of(content).digest == before.entry.digest
+        return content is not None and identify_entry(content).digest == before.entry.digest
 
     def may_be_same(self, before: Files, log: LogEntries) -> bool:
         """Return what `is_same` returns, or True without a request if files have no stamps."""
@@ -300,7 +300,7 @@ class LogFollower:
             # Keep no stamp: another file may have the name by now. If an engine's actions are not understood, a replay
             # follows.
             with suppress(*NOT_UNDERSTOOD):
-                files = before.after(actions, self._table.partitions, entry_of(content))
+                files = before.after(actions, self._table.partitions, identify_entry(content))
                 self._remember(seen, replace(seen, files=files))
 
     def _is_due(self, seen: _SeenLog) -> bool:
@@ -310,7 +310,7 @@ class LogFollower:
             or self._passing() - seen.listed_at > LISTED_AFTER
         )
 
-    def _still_there(self, seen: _SeenLog) -> _SeenLog | None:
+    def _keep_if_unchanged(self, seen: _SeenLog) -> _SeenLog | None:
         """Return what was seen, if its version exists unchanged or cannot be checked; else None."""
         files = seen.files
         if files is None or files.entry is None:
@@ -339,18 +339,18 @@ class LogFollower:
                 self._seen = after
         return after
 
-    def _followed(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
+    def _follow_entry(self, seen: _SeenLog, content: bytes, stamp: Stamp | None) -> _SeenLog:
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
             return self._listed(seen)
         try:
-            entry, columns = entry_of(content, stamp), self._table.partitions
+            entry, columns = identify_entry(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
         except NOT_UNDERSTOOD:
             return self._listed(seen)
 
-    def _listed_or_followed_on(self, seen: _SeenLog) -> _SeenLog:
+    def _list_or_keep(self, seen: _SeenLog) -> _SeenLog:
         """Return what a listing shows. A forked child that cannot list follows the log from the version that was
         seen."""
         try:
@@ -371,7 +371,7 @@ class LogFollower:
         files_listed = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
         )
-        if before is not None and before.generation == generation and not self._continues(before, files_listed):
+        if before is not None and before.generation == generation and not self._is_same_log(before, files_listed):
             log.warning(
                 "%s: the log that this process had read, up to version %d, was replaced: the table was removed and "
                 "made anew, or a backup took its place. This process loads the ledger anew",
@@ -392,14 +392,14 @@ class LogFollower:
                 what,
             )
 
-    def _continues(self, before: Files, listed: Files) -> bool:
+    def _is_same_log(self, before: Files, listed: Files) -> bool:
         if listed.table_id != before.table_id or listed.version < before.version:
             return False
         # Upkeep may have removed the entry that this process knows from the same log.
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
-def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
+def read_files(loaded: DeltaTable, table: TableSpec) -> Files:
     """Return the files of a loaded table. Raises Altered also for a file whose path needs escapes."""
     metadata, protocol = loaded.metadata(), loaded.protocol()
     require_plain(
@@ -407,7 +407,7 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
         (protocol.min_reader_version, protocol.min_writer_version),
         {*(protocol.reader_features or ()), *(protocol.writer_features or ())},
         {field.name for field in loaded.schema().fields},
-        [*demands_of(loaded), *(field.name for field in loaded.schema().fields if field.metadata)],
+        [*list_constraints(loaded), *(field.name for field in loaded.schema().fields if field.metadata)],
         metadata.configuration,
     )
     actions = pa.table(loaded.get_add_actions(flatten=True))
@@ -420,11 +420,11 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
                 raise Altered(ESCAPED)
             by_partition.setdefault(partition, {})[path] = size
     statistics = FileStatistics.listed(actions, table) if table.facts else None
-    checkpoints = checkpoints_of(metadata.configuration, table)
+    checkpoints = read_checkpoint_interval(metadata.configuration, table)
     return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(metadata.id))
 
 
-def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
+def read_checkpoint_interval(properties: Mapping[str, str], table: TableSpec) -> int:
     interval = properties.get(CHECKPOINT_INTERVAL, "")
     return int(interval) if interval.isdecimal() and int(interval) else int(table.properties[CHECKPOINT_INTERVAL])
 
@@ -444,7 +444,7 @@ def require_plain(
 
     `demanding` has the names of constraints, and of columns with metadata or demands on their values.
     """
-    altered = [name for name in alterations(features, properties) if name != APPEND_ONLY]
+    altered = [name for name in list_alterations(features, properties) if name != APPEND_ONLY]
     if protocol != PROTOCOL and not altered:
         altered.append(f"the protocol {protocol[0]}, {protocol[1]}")
     altered += [f"the column {name}" for name in sorted({*columns} - {*table.schema.names})]
@@ -483,6 +483,6 @@ class LatestVersions:
     def _end(self, table: str) -> int:
         key = table, self._logs[table].generation()
         seen = self._known.get(key, self._logs[table].seen())
-        newest = None if seen is None else self._files[table].newest_from(seen)
+        newest = None if seen is None else self._files[table].find_newest_from(seen)
         self._known[key] = self._first(table) if newest is None else newest
         return self._known[key]

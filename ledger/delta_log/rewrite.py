@@ -27,14 +27,14 @@ VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
 
-def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
+def number_rows(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a number (0 or more) for each of `length` rows, the same for equal rows, and one row's index for each
     number."""
     number, some_row = np.zeros(length, dtype=np.int64), np.zeros(min(length, 1), dtype=np.int64)
     for column in columns:
         if column.null_count == length:
             continue
-        values = _comparable(column)
+        values = _number_values(column)
         # Mostly a column separates no more rows than the columns before it: then there is no need to sort.
         if (values[some_row][number] != values).any():
             _, values = np.unique(values, return_inverse=True)
@@ -43,7 +43,7 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
     return number, some_row
 
 
-def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+def list_distinct_rows(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
     return [dict(zip(columns, combination)) for combination in dict.fromkeys(_tuples(rows, columns))]
@@ -53,7 +53,7 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
     """Return the positions of rows and of edits that are equal in `keys`, a pair for each match. A null matches
     nothing."""
     if edits.num_rows > FEW_ROWS:
-        pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
+        pairs = _add_row_numbers(rows, keys, _ROW).join(_add_row_numbers(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
     candidates, candidate_rows = np.arange(rows.num_rows), rows
     if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
@@ -71,7 +71,7 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
     )
 
 
-def _comparable(column: pa.ChunkedArray) -> np.ndarray:
+def _number_values(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_timestamp(column.type):
         # No instant of the ledger is before 1970, so -1 means null alone.
         instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
@@ -85,7 +85,7 @@ def _tuples(rows: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in columns)))
 
 
-def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
+def _add_row_numbers(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
     # Columns of maps cannot go through a join.
     return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
 
@@ -104,12 +104,12 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     `duplicate_error`. Raises ValueError for any other two edits of one row, and for an edit without a partition.
     """
     keys = [*table.partitions, *table.key]
-    if edits.num_rows != len(distinct(edits, keys)):
+    if edits.num_rows != len(list_distinct_rows(edits, keys)):
         inserts = edits.filter(pc.equal(edits[OPERATION], "insert"))
-        if table.duplicate_error is not None and inserts.num_rows != len(distinct(inserts, keys)):
+        if table.duplicate_error is not None and inserts.num_rows != len(list_distinct_rows(inserts, keys)):
             raise LedgerDamaged(table.duplicate_error)
         raise ValueError(f"two edits of {table.name} are about one row")
-    touched = distinct(edits, table.partitions) if table.partitions else []
+    touched = list_distinct_rows(edits, table.partitions) if table.partitions else []
     for partition in touched:
         table.require_partition(partition)
     if not all(snapshot.where.covers(*partition.values()) for partition in touched):
@@ -151,7 +151,7 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     is_kept = np.ones(rows.num_rows, dtype=bool)
     is_kept[matches(rows, edits, table.key)[0]] = False
     coming = _rows_after_edits(edits, table)
-    arriving, staying = _settled(coming, table), _settled(rows, table) & is_kept
+    arriving, staying = _find_settled(coming, table), _find_settled(rows, table) & is_kept
     gone = sizes < ENOUGH
     gone[file_of[~is_kept]] = True
     while True:
@@ -177,7 +177,7 @@ def _rows_after_edits(edits: pa.Table, table: TableSpec) -> pa.Table:
     return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
 
 
-def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
+def _find_settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
     filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
     if not filled:
         return np.zeros(rows.num_rows, dtype=bool)

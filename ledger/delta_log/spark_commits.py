@@ -92,7 +92,7 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
     begun.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
 
 
-def committed_version(session: SparkSession) -> int:
+def read_committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
     Raises Conflict if there is none: Delta silently skips a write under a committed transaction.

@@ -22,7 +22,7 @@ from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.protocol import Fact, Partition, TableSpec
 from ledger.delta_log.reading import PLAIN_PATH
-from ledger.delta_log.replay import ESCAPED, Altered, Files, checkpoints_of, require_plain
+from ledger.delta_log.replay import ESCAPED, Altered, Files, read_checkpoint_interval, require_plain
 from ledger.delta_log.spark_sessions import jvm_of
 from ledger.delta_log.storage import LocalFiles, LogEntries, Stamp, Storage, find_latest_version
 from ledger.rules.location import recorded
@@ -134,7 +134,7 @@ class HadoopFiles:
     def sync_checkpoints(self) -> None:
         """Do nothing, like `sync`."""
 
-    def newest_from(self, version: int) -> int | None:
+    def find_newest_from(self, version: int) -> int | None:
         return find_latest_version(self, version)
 
     def _path(self, path: str) -> Any:
@@ -211,7 +211,7 @@ class SparkReplay:
                 raise Altered(ESCAPED)
             by_partition.setdefault(tuple(values), {})[path] = size
         statistics = statistics_of(state, self._session(), self._table) if self._table.facts else None
-        checkpoints = checkpoints_of(self._configuration(state), self._table)
+        checkpoints = read_checkpoint_interval(self._configuration(state), self._table)
         table_id = str(state.metadata().id())
         return Files(int(state.version()), by_partition, checkpoints, statistics, table_id=table_id)
 

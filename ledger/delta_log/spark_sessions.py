@@ -19,7 +19,7 @@ from ledger.delta_log.protocol import TableSpec
 from ledger.delta_log.statements import literal
 from ledger.errors import InvalidParameterValue, UnsafeStorage, UnsupportedVersion
 from ledger.rules.location import FILE
-from ledger.rules.text import version_numbers
+from ledger.rules.text import parse_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,10 +147,10 @@ KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 def require_known(package: str, version: str) -> None:
     first, end = KNOWN[package]
-    if not first <= version_numbers(version) < end:
+    if not first <= parse_version(version) < end:
         raise UnsupportedVersion(
-            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} and later, below "
-            f"{_dotted(end)}. "
+            f"This is {package} {version}, and the ledger was run with {package} {_format_version(first)} and later, "
+            f"below {_format_version(end)}. "
             "`pip install ledger-queue` installs a known delta-rs, and 'ledger-queue[spark]' also a known Spark"
         )
 
@@ -161,7 +161,7 @@ def require_engines(spark: SparkSession | None) -> None:
         require_known("pyspark", spark.version)
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 

@@ -33,7 +33,7 @@ def literal(text: str) -> str:
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
-def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of instants, none of which is before 1970, as milliseconds."""
     # A cast that changes nothing takes as long as any other.
     exact = instants if instants.type.unit == "us" else instants.cast(pa.timestamp("us", instants.type.tz))
@@ -150,7 +150,7 @@ def _lines(parts: Iterable[str]) -> str:
 
 def _matches(table: TableSpec, where: PartitionFilter) -> str:
     keys = (f"{TARGET}.{column} = {SOURCE}.{column}" for column in (*table.partitions, *table.key))
-    return " AND ".join([where.bounded().sql(TARGET), *keys])
+    return " AND ".join([where.shorten().sql(TARGET), *keys])
 
 
 def _sources(table: TableSpec) -> dict[str, str]:

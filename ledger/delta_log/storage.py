@@ -114,7 +114,7 @@ class Storage(LogEntries, Protocol):
     def sync_checkpoints(self) -> None:
         """Make the log's checkpoints survive a power cut, where `sync` has an effect."""
 
-    def newest_from(self, version: int) -> int | None:
+    def find_newest_from(self, version: int) -> int | None:
         """Return the newest version, by a search from a version that existed; None: that version is gone.
 
         An object store does not check whether it is gone.
@@ -140,7 +140,7 @@ class TableStorage(Storage, Protocol):
     def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         """Return rows of a loaded table, from the files that may hold what `where` names.
 
-        Without `wanted`, return all columns, and perhaps rows of more partitions (see `PartitionFilter.bounded`).
+        Without `wanted`, return all columns, and perhaps rows of more partitions (see `PartitionFilter.shorten`).
         """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
@@ -170,7 +170,7 @@ def version_of(path: str) -> int | None:
 
 
 def find_latest_version(files: Storage, version: int) -> int | None:
-    """Return what `Storage.newest_from` returns. A log is cut only at its beginning, so it has no gaps."""
+    """Return what `Storage.find_newest_from` returns. A log is cut only at its beginning, so it has no gaps."""
     if not files.has(log_file(version)):
         return None
     step = 1
@@ -220,7 +220,7 @@ class LocalFiles:
             with file.open("wb", buffering=0) as opened:
                 self._fill(opened, content)
         if self.is_synced:
-            self._pending.paths = [*self._unsynced(), *files]
+            self._pending.paths = [*self._list_unsynced(), *files]
 
     @contextmanager
     def held_log(self) -> Iterator[HeldLog]:
@@ -248,7 +248,7 @@ class LocalFiles:
         """Write to a new file. If writes are synced, make this thread's earlier files durable, too."""
         self._fill(opened, content)
         if self.is_synced:
-            self.durability.sync_files(self._unsynced(), [opened.fileno()])
+            self.durability.sync_files(self._list_unsynced(), [opened.fileno()])
         self._pending.paths = []
 
     def _fill(self, opened: FileIO, content: bytes) -> None:
@@ -258,13 +258,13 @@ class LocalFiles:
         if self.is_synced:
             begin_writing(opened.fileno())
 
-    def _unsynced(self) -> list[str]:
+    def _list_unsynced(self) -> list[str]:
         paths: list[str] = getattr(self._pending, "paths", [])
         return paths
 
     def sync(self, paths: Iterable[str]) -> None:
         if self.is_synced:
-            self.durability.sync_files([*self._unsynced(), *paths])
+            self.durability.sync_files([*self._list_unsynced(), *paths])
         self._pending.paths = []
 
     def make_durable(self, version: int) -> None:
@@ -278,7 +278,7 @@ class LocalFiles:
     def remove(self, path: str) -> None:
         (self._place / path).unlink(missing_ok=True)
 
-    def newest_from(self, version: int) -> int | None:
+    def find_newest_from(self, version: int) -> int | None:
         return find_latest_version(self, version)
 
     def log_files(self) -> list[LogFile]:
@@ -457,10 +457,10 @@ class FileRows:
             return
         with self._lock:
             try:
-                self._size += _taken(rows) - _taken(self._kept.pop(path, None))
+                self._size += _estimate_bytes(rows) - _estimate_bytes(self._kept.pop(path, None))
                 self._kept[path] = rows
                 while self._size > KEPT:
-                    self._size -= _taken(self._kept.popitem(last=False)[1])
+                    self._size -= _estimate_bytes(self._kept.popitem(last=False)[1])
             except BaseException:
                 # After an interrupt, the kept content and `_size` may not match.
                 self._kept.clear()
@@ -470,7 +470,7 @@ class FileRows:
     def forget(self, paths: Iterable[str]) -> None:
         with self._lock:
             for path in paths:
-                self._size -= _taken(self._kept.pop(path, None))
+                self._size -= _estimate_bytes(self._kept.pop(path, None))
 
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
         rows = rows_of_file(self._stored.open(path), self._schema, partition)
@@ -478,5 +478,5 @@ class FileRows:
         return rows
 
 
-def _taken(rows: pa.Table | None) -> int:
+def _estimate_bytes(rows: pa.Table | None) -> int:
     return 0 if rows is None else rows.nbytes + TABLE_OVERHEAD

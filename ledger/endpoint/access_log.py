@@ -18,7 +18,7 @@ from ledger.endpoint.wire import Request, Response
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
 #: The client disconnected before the end of the body, or during a long poll.
-GONE = "ClientGone"
+GONE_OUTCOME = "ClientGone"
 
 
 class AccessLog:
@@ -45,7 +45,7 @@ class AccessLog:
             "path": request.path[:300],
             "action": exchange.action if exchange else None,
             "queue": call.queue_asked if call else None,
-            "outcome": GONE if exchange is None else exchange.refused_for or "ok",
+            "outcome": GONE_OUTCOME if exchange is None else exchange.refused_for or "ok",
             "status": response.status if response else None,
             "milliseconds": round(seconds * 1_000, 1),
             "bytes_in": exchange.bytes_in if exchange else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from ledger.endpoint.wire import Request, address
+from ledger.endpoint.wire import Request, invalid_address
 from ledger.errors import QueueDoesNotExist
 
 _PATH = re.compile(r"(?:/[^/]*)*?/([0-9]{12})/([^/]{1,200})/?")
@@ -56,7 +56,7 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
         raise QueueDoesNotExist(str(url))
     match = _PATH.fullmatch(path if path.startswith("/") else f"/{path}")
     if match is None:
-        raise address(url)
+        raise invalid_address(url)
     return _require_account(unquote(match[2]), match[1], account_id)
 
 

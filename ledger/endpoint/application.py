@@ -41,11 +41,18 @@ SCRAPE_SECONDS = 1.0
 VITALS_SECONDS = 60.0
 #: There, each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
-LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+LOOPBACK_ADDRESSES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: A proxy on this machine sends one of these headers with the requests of other machines.
-_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_FORWARDING_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 #: Actions that wake no long polls of the queue.
-_QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
+_QUIET_ACTIONS = (
+    "DeleteMessage",
+    "DeleteMessageBatch",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+    "ListQueues",
+    "ListQueueTags",
+)
 
 
 @dataclass(frozen=True)
@@ -98,11 +105,15 @@ class Application:
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
             # DNS rebinding: a foreign page's host name can have a loopback address, to which this machine's browser
             # then sends.
-            here = client in LOOPBACK and not any(name in headers for name in _FORWARDED) and is_loopback_named(request)
+            here = (
+                client in LOOPBACK_ADDRESSES
+                and not any(name in headers for name in _FORWARDING_HEADERS)
+                and is_loopback_named(request)
+            )
             await _send(send, await self._answer_check(path, here))
             return
         try:
-            exchange, response = await self._exchange(request, receive, scope["state"]["connection"])
+            exchange, response = await self._read_and_answer(request, receive, scope["state"]["connection"])
         except Gone:
             self.metrics.disconnects += 1
             if self._access_log is not None:
@@ -121,7 +132,7 @@ class Application:
         self.stopping = True
         self.polls.stop()
 
-    async def _exchange(
+    async def _read_and_answer(
         self, request: Request, receive: Receive, connection: BoundedProtocol
     ) -> tuple[Exchange, Response]:
         body = Body(self._body_bound(request), self._large_bodies, is_verified=connection.is_verified)
@@ -135,7 +146,7 @@ class Application:
             exchange = Exchange(self._endpoint, replace(request, body=bytes(body.found)))
             refusal = body.refusal or late
             if refusal is not None:
-                return exchange, _last(exchange.refused(refusal))
+                return exchange, _with_close_header(exchange.refused(refusal))
             return exchange, await self._answer(exchange, len(body.found), receive, connection)
         finally:
             body.free()
@@ -144,7 +155,7 @@ class Application:
         try:
             call = exchange.begun() if length <= PARSED_IN_LOOP_BYTES else await self.pool.run(exchange.begun)
             connection.is_verified = True
-            return await self._done(exchange, call, receive)
+            return await self._do_call(exchange, call, receive)
         except Gone:
             raise
         except Exception as error:
@@ -157,17 +168,20 @@ class Application:
         # The body of a request without a known key takes memory until the refusal.
         return min(self._bounds.request_bytes, UNKNOWN_KEY_BODY_BYTES)
 
-    async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
+    async def _do_call(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
         done = await self.pool.run(functools.partial(_do_and_write, exchange, call), call.queue_named)
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
-        if call.action not in _QUIET and call.known_queue is not None:
+        if call.action not in _QUIET_ACTIONS and call.known_queue is not None:
             # The polls of other queues that the action changed learn of it from the tables.
             self.polls.changed(call.known_queue)
         return done
 
     async def _await_poll(self, waiting: Waiting, receive: Receive) -> Result:
-        gone, answer = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.polls.wait(waiting))
+        gone, answer = (
+            asyncio.ensure_future(_wait_for_disconnect(receive)),
+            asyncio.ensure_future(self.polls.wait(waiting)),
+        )
         try:
             await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
@@ -181,50 +195,50 @@ class Application:
         try:
             return await self._check(path, here)
         except Exception as error:
-            return _text(told(error).known.status, "it could not be found out")
+            return _make_text_response(told(error).known.status, "it could not be found out")
 
     async def _check(self, path: str, here: bool) -> Response:
         if path == HEALTH:
-            return _text(OK, "ok")
+            return _make_text_response(OK, "ok")
         if path == READY:
-            return await self._ready()
+            return await self._check_ready()
         if not self._open_metrics and not here:
-            return _text(NOT_FOUND, "not found")
-        lines = [*self._lines(), *await self._ledger_lines()]
+            return _make_text_response(NOT_FOUND, "not found")
+        lines = [*self._list_own_metrics(), *await self._read_ledger_metrics()]
         return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
 
-    async def _ledger_lines(self) -> list[str]:
+    async def _read_ledger_metrics(self) -> list[str]:
         async with self._scraping:
             scraped_at, lines = self._scraped
             if not lines or time.monotonic() >= scraped_at + SCRAPE_SECONDS:
-                parts = (self._tables, self._upkeep, self._vitals, self._queues)
+                parts = (self._list_table_metrics, self._upkeep, self._measure_vitals, self._queues)
                 lines = [line for part in parts for line in await part()]
                 self._scraped = time.monotonic(), lines
             return lines
 
-    async def _ready(self) -> Response:
+    async def _check_ready(self) -> Response:
         if self.stopping:
-            return _text(NOT_READY, "stopping")
+            return _make_text_response(NOT_READY, "stopping")
         try:
-            reason = await asyncio.wait_for(self.pool.run(self._reason_against), 5.0)
+            reason = await asyncio.wait_for(self.pool.run(self._find_reason_against), 5.0)
         except Throttled:
             reason = "too many requests run or wait"
         except (LedgerError, asyncio.TimeoutError) as error:
             log.warning("not ready: %s", str(error) or "the tables were not read within 5 seconds")
             reason = "the ledger's tables cannot be read"
-        return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
+        return _make_text_response(OK, "ready") if reason is None else _make_text_response(NOT_READY, reason)
 
-    def _reason_against(self) -> str | None:
+    def _find_reason_against(self) -> str | None:
         """Return why the ledger takes no commits now, without a path, or None."""
         try:
             self._store.require_tables()
             self._store.change_token()
-            return self._reason_of_machine()
+            return self._find_machine_reason()
         except TableAltered as error:
             log.warning("not ready: %s", error)
             return f"{error.what}; `ledger doctor` says what takes it back"
 
-    def _reason_of_machine(self) -> str | None:
+    def _find_machine_reason(self) -> str | None:
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except TableAltered:
@@ -237,34 +251,38 @@ class Application:
             return "the storage is full, or cannot be read or written"
         return None
 
-    def _lines(self) -> Iterator[str]:
+    def _list_own_metrics(self) -> Iterator[str]:
         yield from self.metrics.lines()
         transactions = getattr(self._store, "transactions", None)
         if transactions is not None:
-            yield from metrics.transactions(transactions.tally)
+            yield from metrics.format_transactions(transactions.tally)
         engine = getattr(self._store, "engine", None)
         if engine is not None:
-            yield from metrics.paths(engine.paths.counts())
+            yield from metrics.format_commit_paths(engine.paths.counts())
         text = "Open connections."
-        yield from metrics.family("ledger_connections", "gauge", text, [({}, len(self._connections))])
+        yield from metrics.format_family("ledger_connections", "gauge", text, [({}, len(self._connections))])
         text = "Connections that were closed because too many were open."
-        yield from metrics.family(
+        yield from metrics.format_family(
             "ledger_connections_dropped_total", "counter", text, [({}, self._connections.dropped)]
         )
         text = f"What request bodies above {LARGE_BODY_BYTES} bytes take."
-        yield from metrics.family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
-        yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
-        yield from metrics.family("ledger_workers_busy", "gauge", "Calls that have a thread.", [({}, self.pool.busy)])
-        yield from metrics.family("ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)])
+        yield from metrics.format_family("ledger_large_bodies_bytes", "gauge", text, [({}, self._large_bodies.taken)])
+        yield from metrics.format_family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
+        yield from metrics.format_family(
+            "ledger_workers_busy", "gauge", "Calls that have a thread.", [({}, self.pool.busy)]
+        )
+        yield from metrics.format_family(
+            "ledger_backlog", "gauge", "Calls that wait for a thread.", [({}, self.pool.waiting)]
+        )
 
-    async def _tables(self) -> list[str]:
+    async def _list_table_metrics(self) -> list[str]:
         try:
             refusals = await self.pool.run(self._store.refusals)
         except TableAltered as error:
             refusals = {"": (error.what, error.fix)}
         except LedgerError:
             return []
-        return [*metrics.refused({table: reason for table, (reason, _) in refusals.items()})]
+        return [*metrics.format_refused_tables({table: reason for table, (reason, _) in refusals.items()})]
 
     async def _upkeep(self) -> list[str]:
         rounds = getattr(self._store, "rounds", None)
@@ -273,14 +291,14 @@ class Application:
 
         def measured() -> list[str]:
             load = rounds.look().load(self._endpoint.ledger.clock())
-            return [*metrics.upkeep(load.commits, why_overdue(load, rounds.log_retention()) is not None)]
+            return [*metrics.format_upkeep(load.commits, why_overdue(load, rounds.log_retention()) is not None)]
 
         try:
             return await self.pool.run(measured)
         except LedgerError:
             return []
 
-    async def _vitals(self) -> list[str]:
+    async def _measure_vitals(self) -> list[str]:
         # A ledger in memory has none.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
@@ -294,7 +312,7 @@ class Application:
                 return []
             is_local = measured.disk.free is not None
             lasts = VITALS_SECONDS if is_local else VITALS_SECONDS_OF_OBJECT_STORES
-            measurement = self._measured = began, lasts, [*metrics.vitals(measured)]
+            measurement = self._measured = began, lasts, [*metrics.format_vitals(measured)]
         return measurement[2]
 
     async def _queues(self) -> list[str]:
@@ -314,11 +332,11 @@ class Application:
         depth = [({"queue": name, "state": state}, getattr(c, state)) for name, c in counted_queues for state in states]
         ages = [({"queue": name}, c.age_of_oldest) for name, c in counted_queues if c.age_of_oldest is not None]
         return [
-            *metrics.family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
-            *metrics.family(
+            *metrics.format_family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
+            *metrics.format_family(
                 "ledger_queue_age_of_oldest_seconds", "gauge", "Age of the oldest message still there.", ages
             ),
-            *metrics.dead_letters(counts_by_name, targets),
+            *metrics.format_dead_letters(counts_by_name, targets),
         ]
 
 
@@ -327,16 +345,16 @@ def _do_and_write(exchange: Exchange, call: Call) -> Response | Waiting:
     return done if isinstance(done, Waiting) else exchange.written(done)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _text(status: int, text: str) -> Response:
+def _make_text_response(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
 
 
-def _last(response: Response) -> Response:
+def _with_close_header(response: Response) -> Response:
     """Let the response close the connection: the rest of the request may be unread."""
     return Response(response.status, response.body, {**response.headers, "connection": "close"})
 

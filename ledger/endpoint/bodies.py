@@ -64,7 +64,7 @@ class Body:
             part, more = event.get("body", b""), event.get("more_body", False)
             length += len(part)
             if self.refusal is None:
-                self.refusal = self._refusal_of(length)
+                self.refusal = self._refuse_or_take(length)
             if self.refusal is None:
                 self.found += part
             else:
@@ -75,7 +75,7 @@ class Body:
         self._large_bodies.give_back(self._taken)
         self._taken = 0
 
-    def _refusal_of(self, length: int) -> Refusal | None:
+    def _refuse_or_take(self, length: int) -> Refusal | None:
         """Return why a body of this length is refused, or take memory for it and return None."""
         if length > self._most:
             return Refusal("RequestEntityTooLarge", f"The body of a request has at most {self._most} bytes.")

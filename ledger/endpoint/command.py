@@ -16,24 +16,24 @@ from urllib.parse import urlsplit
 
 from ledger.endpoint import keys
 from ledger.endpoint.access_log import AccessLog
-from ledger.endpoint.application import LOOPBACK, Bounds
+from ledger.endpoint.application import LOOPBACK_ADDRESSES, Bounds
 from ledger.endpoint.connections import MOST_CONNECTIONS, most_connections, raise_limit_of_files
 from ledger.endpoint.handling import Endpoint
 from ledger.endpoint.keys import KeyRotation
 from ledger.endpoint.line_writer import log_in_background
-from ledger.endpoint.serving import Server, listening, serve
+from ledger.endpoint.serving import Server, listen, serve
 from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
 from ledger.settings import Settings
-from ledger.upkeep_daemon import Upkeeper, period_of
+from ledger.upkeep_daemon import Upkeeper, parse_period
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
-RECEIPTS = ("fenced", "recorded")
+RECEIPT_RULES = ("fenced", "recorded")
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
 #: The running round of upkeep ends before its next step.
-UPKEEP_GRACE = 10.0
+UPKEEP_GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Options:
     without_signatures: bool = False
     certificate: str | None = None
     certificate_key: str | None = None
-    receipts: str = RECEIPTS[0]
+    receipts: str = RECEIPT_RULES[0]
     url: str | None = None
     threads: int = DEFAULT_THREADS
     open_metrics: bool = False
@@ -76,8 +76,8 @@ def run(
         InvalidParameterValue: An option, an environment variable or a file is wrong, or there is no key.
         LedgerError: The endpoint cannot listen at the address, or `open_ledger` raises the error.
     """
-    _require(options, os.environ)
-    access_log = _access_log(options.access_log)
+    _require_options(options, os.environ)
+    access_log = _open_access_log(options.access_log)
     # A SIGHUP must not end the process before the logs are written.
     with KeyRotation(options.keys) as rotation, log_in_background():
         try:
@@ -97,7 +97,7 @@ def _serve(
     rotation: KeyRotation,
 ) -> None:
     try:
-        sock = listening(options.host, options.port)
+        sock = listen(options.host, options.port)
     except OSError as error:
         raise LedgerError(
             f"Cannot listen on {options.host}:{options.port}: {error.strerror}. Give another --host or --port"
@@ -108,7 +108,7 @@ def _serve(
         sock.close()
         raise
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
-    signatures = _signatures(ledger, options, os.environ)
+    signatures = _make_signatures(ledger, options, os.environ)
     endpoint = Endpoint(ledger, signatures, new_queues, options.url)
     port = sock.getsockname()[1]
     scheme = "https" if options.certificate else "http"
@@ -118,7 +118,7 @@ def _serve(
         host = f"[{options.host}]" if ":" in options.host else options.host
         announce(options.url or f"{scheme}://{host}:{port}")
         if options.keys is not None and signatures is not None:
-            rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures.replace, say)
+            rotation.start(lambda: _read_keys(options, os.environ, ledger.settings.account_id), signatures.replace, say)
 
     connections = most_connections(raise_limit_of_files())
     if connections < MOST_CONNECTIONS:
@@ -128,7 +128,7 @@ def _serve(
         )
     if not options.certificate and not _is_loopback(options.host):
         say("without TLS others can read requests: give --certificate, or put a proxy with TLS before the endpoint")
-    with _upkeep(ledger, options.upkeep_every):
+    with _upkeep_in_background(ledger, options.upkeep_every):
         serve(
             endpoint,
             sock,
@@ -142,7 +142,7 @@ def _serve(
 
 
 @contextlib.contextmanager
-def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
+def _upkeep_in_background(ledger: Ledger, every: str) -> Iterator[None]:
     """Run rounds of upkeep that are due, in a thread.
 
     The first look comes at a random time: processes that started together look at different times.
@@ -150,7 +150,7 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
     if every == NO_UPKEEP:
         yield
         return
-    period, over = period_of("upkeep-every", every), threading.Event()
+    period, over = parse_period("upkeep-every", every), threading.Event()
     upkeeper = Upkeeper(ledger, period)
     work = partial(upkeeper.run, over.wait, over.is_set, first=period * random.random())
     thread = threading.Thread(target=work, name="ledger-upkeep", daemon=True)
@@ -159,7 +159,7 @@ def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(UPKEEP_GRACE)
+        thread.join(UPKEEP_GRACE_SECONDS)
 
 
 def _keep_garbage_collection_short() -> None:
@@ -172,7 +172,7 @@ def _keep_garbage_collection_short() -> None:
     gc.set_threshold(OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
-def _access_log(path: str | None) -> AccessLog | None:
+def _open_access_log(path: str | None) -> AccessLog | None:
     if path is None:
         return None
     try:
@@ -182,14 +182,16 @@ def _access_log(path: str | None) -> AccessLog | None:
         raise InvalidParameterValue("access-log", path, bound, "Name a file, or - for the standard output.") from None
 
 
-def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]) -> Signatures | None:
+def _make_signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]) -> Signatures | None:
     if options.without_signatures:
         return None
-    return Signatures(_keys(options, environment, ledger.settings.account_id), ledger.settings.region, ledger.clock)
+    return Signatures(
+        _read_keys(options, environment, ledger.settings.account_id), ledger.settings.region, ledger.clock
+    )
 
 
-def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
-    found_keys = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
+def _read_keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
+    found_keys = keys.read(options.keys, owner) if options.keys else keys.read_environment(environment, owner)
     if found_keys is None:
         bound = "Requests are signed, and there is no key to verify them with"
         fix = (
@@ -200,21 +202,21 @@ def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.
     return found_keys
 
 
-def _require(options: Options, environment: Mapping[str, str]) -> None:
+def _require_options(options: Options, environment: Mapping[str, str]) -> None:
     if options.without_signatures and not _is_loopback(options.host):
         bound = "Without signatures the endpoint serves this machine alone"
         raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
     if not options.without_signatures:
-        # Check before the ledger is opened. `_signatures` reads the keys again, with the ledger's owner.
-        _keys(options, environment, Settings().account_id)
+        # Check before the ledger is opened. `_make_signatures` reads the keys again, with the ledger's owner.
+        _read_keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free port and prints it.")
     if not 1 <= options.threads <= 256:
         raise InvalidParameterValue("threads", options.threads, "Must be 1 to 256")
     if options.upkeep_every != NO_UPKEEP:
-        period_of("upkeep-every", options.upkeep_every)
-    if options.receipts not in RECEIPTS:
-        raise InvalidParameterValue("receipts", options.receipts, f"Must be one of {', '.join(RECEIPTS)}")
+        parse_period("upkeep-every", options.upkeep_every)
+    if options.receipts not in RECEIPT_RULES:
+        raise InvalidParameterValue("receipts", options.receipts, f"Must be one of {', '.join(RECEIPT_RULES)}")
     if bool(options.certificate) != bool(options.certificate_key):
         raise InvalidParameterValue("certificate", options.certificate, "It goes with --certificate-key", "Give both.")
     for name, place in (("certificate", options.certificate), ("certificate-key", options.certificate_key)):
@@ -253,4 +255,4 @@ def _is_base(url: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    return host in (*LOOPBACK, "localhost")
+    return host in (*LOOPBACK_ADDRESSES, "localhost")

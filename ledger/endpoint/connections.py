@@ -38,15 +38,15 @@ UNREAD_SECONDS = 30.0
 #: Each connection may take HEAD_BYTES for a head, and as many for a body without a known key.
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
 #: Files for the tables, the logs, and connections that are about to close.
-OTHER_FILES = 384
-ACCEPT_PAUSE = 0.1
-MOST_PIPELINED = 8
+RESERVED_FILES = 384
+ACCEPT_PAUSE_SECONDS = 0.1
+MOST_PIPELINED_REQUESTS = 8
 
 
 def raise_limit_of_files() -> int:
     """Raise the soft limit of open files as far as connections need. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = MOST_CONNECTIONS + OTHER_FILES
+    needed = MOST_CONNECTIONS + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -54,7 +54,7 @@ def raise_limit_of_files() -> int:
 
 
 def most_connections(files: int) -> int:
-    return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, files - OTHER_FILES))
+    return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, files - RESERVED_FILES))
 
 
 class Connections:
@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self.pipeline) >= MOST_PIPELINED_REQUESTS:
             raise _TooManyRequests
         self._end_head()
         self._await_head()
@@ -254,7 +254,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _TooManyRequests(Exception):
-    """A client sends more than MOST_PIPELINED requests ahead."""
+    """A client sends more than MOST_PIPELINED_REQUESTS requests ahead."""
 
 
 class Acceptor:
@@ -286,7 +286,7 @@ class Acceptor:
                         "`ulimit -Hn`, or LimitNOFILE= of the service",
                         error.strerror,
                     )
-                await asyncio.sleep(ACCEPT_PAUSE)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             self._begin(sock)
             # Let the loop close the connections that were dropped: the next accept may not wait.

@@ -70,7 +70,7 @@ class Exchange:
         if "QueueUrl" in service_model.input_shape(command.action).members and "QueueUrl" not in parameters:
             path = addresses.queue_in_path(request.path)
             parameters.update({"QueueUrl": path} if path else {})
-        service_model.require(command.action, parameters)
+        service_model.require_parameters(command.action, parameters)
         base = addresses.base_of(request, endpoint.public)
         trace = request.headers.get("x-amzn-trace-id")
         self.call = Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues, trace)
@@ -99,7 +99,7 @@ class Exchange:
         answer = told(error, self.action)
         self.refused_for = answer.known.query_code
         if isinstance(error, NoAction):
-            return query_protocol.without_action(self._id)
+            return query_protocol.answer_without_action(self._id)
         response: Response = self._answers.refused(self.action, answer, self._id)
         return response
 

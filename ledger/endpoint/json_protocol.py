@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ledger.endpoint import service_model
 from ledger.endpoint.statuses import OK, ErrorAnswer
 from ledger.endpoint.wire import Command, Request, Response, not_serialized
-from ledger.rules.text import NamedTwice, names_once
+from ledger.rules.text import NamedTwice, require_unique_names
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET, PREFIX = "x-amz-target", "AmazonSQS."
@@ -27,7 +27,7 @@ def read(request: Request) -> Command:
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
-    read_parameters = service_model.reader(action)
+    read_parameters = service_model.make_reader(action)
     try:
         parameters = _decode(request.body or b"{}")
     except NamedTwice:
@@ -45,7 +45,7 @@ def written(action: str, result: Mapping[str, object], request_id: str) -> Respo
     Source: the API reference of ChangeMessageVisibility.
     """
     body = b"" if service_model.output_shape(action) is None else _ENCODER.encode(result).encode()
-    return Response(OK, body, _headers(request_id))
+    return Response(OK, body, _make_headers(request_id))
 
 
 def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response:
@@ -54,15 +54,15 @@ def refused(action: str | None, error: ErrorAnswer, request_id: str) -> Response
     return Response(
         on_wire.status,
         body,
-        {**_headers(request_id), "x-amzn-query-error": f"{on_wire.query_code};{on_wire.fault}"},
+        {**_make_headers(request_id), "x-amzn-query-error": f"{on_wire.query_code};{on_wire.fault}"},
     )
 
 
-def _headers(request_id: str) -> dict[str, str]:
+def _make_headers(request_id: str) -> dict[str, str]:
     return {"content-type": CONTENT_TYPE, "x-amzn-requestid": request_id}
 
 
-def _base64(value: object) -> str:
+def _encode_bytes(value: object) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(type(value).__name__)
@@ -77,5 +77,5 @@ def _decode(body: bytes) -> object:
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=names_once)
-_ENCODER = json.JSONEncoder(default=_base64)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=require_unique_names)
+_ENCODER = json.JSONEncoder(default=_encode_bytes)

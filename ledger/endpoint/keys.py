@@ -41,7 +41,7 @@ class Caller:
         return self.user_arn or f"arn:aws:iam::{self.account_id}:root"
 
 
-def require(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
+def require_permission(caller: Caller, action: str, queue_arn: str, policy: str | None, owner: Account) -> None:
     """Raise a Refusal (AccessDenied) if the caller may not do the action to the queue (see `rules.policy`).
 
     `queue_arn` is empty for an action that names no existing queue.
@@ -64,7 +64,7 @@ _USER_ACCOUNT, _PLACE = (
 )
 #: A session token must fit into a header.
 _TOKEN = re.compile("[!-~]{1,4096}")
-_FILE = (
+_FILE_FORM = (
     'A key is a table [ID_OF_THE_KEY]. It must have secret = "...". It may have account = "12 digits" (default: the '
     'account of the ledger), user = "arn:aws:iam::..." (its name in policies) and session_token = "..." (of a session).'
 )
@@ -94,23 +94,25 @@ def read(path: str, owner: str) -> Keys:
         is_file = stat.S_ISREG(Path(path).stat().st_mode)
         tables: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8")) if is_file else {}
     except RecursionError:
-        raise InvalidParameterValue("keys", path, "Its values are nested too deep", _FILE) from None
+        raise InvalidParameterValue("keys", path, "Its values are nested too deep", _FILE_FORM) from None
     except OSError as error:
-        raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE) from None
+        raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE_FORM) from None
     except ValueError as error:
         # Only the place: the rest of the sentence may show a part of a secret.
         place = _PLACE.search(str(error))
-        raise InvalidParameterValue("keys", path, f"It is no TOML{f' ({place[0]})' if place else ''}", _FILE) from None
+        raise InvalidParameterValue(
+            "keys", path, f"It is no TOML{f' ({place[0]})' if place else ''}", _FILE_FORM
+        ) from None
     if not is_file:
         bound = "It must be a regular file, because it is read again on SIGHUP"
-        raise InvalidParameterValue("keys", path, bound, _FILE)
-    keys_by_id = {name: _key(path, name, table, owner) for name, table in tables.items()}
+        raise InvalidParameterValue("keys", path, bound, _FILE_FORM)
+    keys_by_id = {name: _parse_key(path, name, table, owner) for name, table in tables.items()}
     if not keys_by_id:
-        raise InvalidParameterValue("keys", path, "There is no key in it", _FILE)
+        raise InvalidParameterValue("keys", path, "There is no key in it", _FILE_FORM)
     return Keys(keys_by_id)
 
 
-def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
+def read_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
     """Return the key in the environment, a key of the `owner`, or None."""
     name, secret = environment.get(ACCESS_KEY), environment.get(SECRET_KEY)
     if not name and not secret:
@@ -118,28 +120,28 @@ def of_environment(environment: Mapping[str, str], owner: str) -> Keys | None:
     if not name or not secret:
         missing = SECRET_KEY if name else ACCESS_KEY
         raise InvalidParameterValue(missing, None, f"{ACCESS_KEY} and {SECRET_KEY} go together", "Set it.")
-    return Keys({name: _key(f"{ACCESS_KEY}, {SECRET_KEY}", name, {"secret": secret}, owner)})
+    return Keys({name: _parse_key(f"{ACCESS_KEY}, {SECRET_KEY}", name, {"secret": secret}, owner)})
 
 
-def _key(place: str, name: str, table: object, owner: str) -> Key:
+def _parse_key(place: str, name: str, table: object, owner: str) -> Key:
     if not isinstance(table, dict):
-        fix = f"Begin with a line [ID_OF_THE_KEY]. {_FILE}"
+        fix = f"Begin with a line [ID_OF_THE_KEY]. {_FILE_FORM}"
         raise InvalidParameterValue("keys", place, f"{name[:40]!r} is in no table", fix)
     where = f"{place}: [{name[:130]}]"
     if not _ID.fullmatch(name):
-        raise InvalidParameterValue("keys", where, "A key's id has 1 to 128 letters, digits and _", _FILE)
+        raise InvalidParameterValue("keys", where, "A key's id has 1 to 128 letters, digits and _", _FILE_FORM)
     unknown = sorted(set(table) - {"secret", "account", "user", "session_token"})
     if unknown:
         bound = f"It has secret, account, user and session_token, and nothing else: {unknown[0][:40]!r} is none of them"
-        raise InvalidParameterValue("keys", where, bound, _FILE)
+        raise InvalidParameterValue("keys", where, bound, _FILE_FORM)
     secret, account, user = table.get("secret"), table.get("account", owner), table.get("user")
     token = table.get("session_token")
     if not isinstance(secret, str) or len(secret) < 8:
-        raise InvalidParameterValue("keys", where, "Its secret must be a text of at least 8 characters", _FILE)
+        raise InvalidParameterValue("keys", where, "Its secret must be a text of at least 8 characters", _FILE_FORM)
     if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
-        raise InvalidParameterValue("keys", where, "Its account must be 12 digits", _FILE)
+        raise InvalidParameterValue("keys", where, "Its account must be 12 digits", _FILE_FORM)
     if user is not None and not (isinstance(user, str) and user.startswith("arn:")):
-        raise InvalidParameterValue("keys", where, "Its user must be an ARN", _FILE)
+        raise InvalidParameterValue("keys", where, "Its user must be an ARN", _FILE_FORM)
     named = _USER_ACCOUNT.match(user or "")
     if named is not None and named[1] != account:
         # A guess would give the rights of the ledger's owner to a user of another account.
@@ -148,7 +150,7 @@ def _key(place: str, name: str, table: object, owner: str) -> Key:
         raise InvalidParameterValue("keys", where, bound, fix)
     if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         raise InvalidParameterValue(
-            "keys", where, "Its session_token must be 1 to 4,096 visible characters of ASCII", _FILE
+            "keys", where, "Its session_token must be 1 to 4,096 visible characters of ASCII", _FILE_FORM
         )
     return Key(secret, Caller(account, user), token)
 
@@ -174,7 +176,7 @@ class KeyRotation:
     def __enter__(self) -> KeyRotation:
         is_main = threading.current_thread() is threading.main_thread()
         if hasattr(signal, "SIGHUP") and is_main and (self._path is not None or not _is_terminal()):
-            self._before = signal.signal(signal.SIGHUP, self._asked)
+            self._before = signal.signal(signal.SIGHUP, self._on_signal)
         return self
 
     def __exit__(
@@ -208,7 +210,7 @@ class KeyRotation:
         if self._signal_came:
             begin()
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # The signal may interrupt a write to the log, so do not log or read here.
         self._signal_came = True
         if self._loop is not None and self._apply is not None and not self._loop.is_closed():

@@ -82,12 +82,12 @@ class _File:
 
     def __init__(self, target: str | int) -> None:
         self._path = target if isinstance(target, str) else None
-        self._descriptor: int | None = target if isinstance(target, int) else _opened(target)
+        self._descriptor: int | None = target if isinstance(target, int) else _open_to_append(target)
         #: Whether the file ends with a part of a line.
         self._is_torn = False
 
     def write(self, line: str) -> None:
-        descriptor, rest = self._current(), f"{line}\n".encode()
+        descriptor, rest = self._open_current(), f"{line}\n".encode()
         if self._is_torn:
             rest = b"\n" + rest
         while rest:
@@ -101,12 +101,12 @@ class _File:
                 os.close(self._descriptor)
         self._descriptor, self._is_torn = None, False
 
-    def _current(self) -> int:
+    def _open_current(self) -> int:
         if self._path is not None:
             if self._descriptor is not None and not _is_file_at(self._path, self._descriptor):
                 self.close()
             if self._descriptor is None:
-                self._descriptor = _opened(self._path)
+                self._descriptor = _open_to_append(self._path)
         assert self._descriptor is not None, "it is open"
         return self._descriptor
 
@@ -157,7 +157,7 @@ def _is_standard_error(handler: logging.Handler) -> bool:
         return False
 
 
-def _opened(path: str) -> int:
+def _open_to_append(path: str) -> int:
     # Without O_NONBLOCK, to open a named pipe would wait for a reader. With it, a pipe without a reader is an error.
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     os.set_blocking(descriptor, True)

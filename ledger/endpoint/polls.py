@@ -5,7 +5,7 @@ endpoint looks when it has changed the queue, and when the tables have new commi
 (with more than 100 lines, less often), because a visibility timeout or a delay may be over.
 
 The first look after a wake is for one poll. While each look answers all its polls, the next look is for twice as many,
-up to MOST_AT_A_TIME.
+up to MOST_POLLS_AT_A_TIME.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ledger.errors import LedgerError
 LONGEST_PAUSE_SECONDS = 1.0
 #: New commits wake at most this many lines a second, and the passing of time wakes as many.
 LOOKS_A_SECOND = 100
-MOST_AT_A_TIME = 16
+MOST_POLLS_AT_A_TIME = 16
 
 
 class _Poll:
@@ -89,7 +89,7 @@ class Polls:
                 return poll.answer.result()
             # Many polls may end at once, so a recent empty look replaces the last look.
             was_empty = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
-            return {} if was_empty or self._ending.is_set() else await self._last(waiting)
+            return {} if was_empty or self._ending.is_set() else await self._look_last(waiting)
         finally:
             ending.cancel()
             poll.over = True
@@ -97,7 +97,7 @@ class Polls:
             if poll in line.polls:
                 line.polls.remove(poll)
 
-    async def _last(self, waiting: Waiting) -> Result:
+    async def _look_last(self, waiting: Waiting) -> Result:
         try:
             return await self._pool.run(lambda: waiting.poll(last=True), waiting.queue_named) or {}
         except Throttled:
@@ -129,7 +129,7 @@ class Polls:
             line.looked_at = time.monotonic()
             at_a_time = 1
             while line.polls and not self._ending.is_set() and await self._look(line, at_a_time):
-                at_a_time = min(2 * at_a_time, MOST_AT_A_TIME)
+                at_a_time = min(2 * at_a_time, MOST_POLLS_AT_A_TIME)
         if self._lines.get(queue_id) is line:
             del self._lines[queue_id]
 

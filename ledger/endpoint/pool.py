@@ -43,7 +43,7 @@ class Lines(Generic[Call]):
         if self.open <= self._most:
             return None
         fullest = max(self._lines, key=lambda name: (self._calls_of(name), name == queue))
-        return self._taken(fullest, self._lines[fullest].pop())
+        return self._take_out(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
         """Give a waiting call a thread. Return its queue and the call, or None."""
@@ -54,7 +54,7 @@ class Lines(Generic[Call]):
                 self._lines.move_to_end(queue)
                 self._begun_of[queue] += 1
                 self.begun += 1
-                return queue, self._taken(queue, line.popleft())
+                return queue, self._take_out(queue, line.popleft())
         return None
 
     def end(self, queue: str) -> None:
@@ -66,7 +66,7 @@ class Lines(Generic[Call]):
     def _calls_of(self, queue: str) -> int:
         return self._begun_of[queue] + len(self._lines[queue])
 
-    def _taken(self, queue: str, call: Call) -> Call:
+    def _take_out(self, queue: str, call: Call) -> Call:
         self.waiting -= 1
         if not self._lines[queue]:
             del self._lines[queue]
@@ -158,18 +158,18 @@ class Pool:
                 self._lines.end(queue)
                 self._begin_calls()
                 self._end_workers_when_idle()
-            self._tell(future, result, failure)
+            self._pass_result(future, result, failure)
             # Free the call's objects before the next call comes.
             del begun_call, call, future, result, failure
 
-    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    def _pass_result(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._ended.append((future, result, error))
         if not self._is_woken:
             self._is_woken = True
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._answer)
+                self._loop.call_soon_threadsafe(self._set_results)
 
-    def _answer(self) -> None:
+    def _set_results(self) -> None:
         # Reset the flag first: a call that ends later must wake the loop again.
         self._is_woken = False
         while self._ended:

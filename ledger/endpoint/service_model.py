@@ -14,7 +14,13 @@ from ledger.errors import MissingParameter
 _JSON_KINDS = {str: "STRING_VALUE", bool: "TRUE_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}
 #: Converts a JSON value to the type that a shape asks for.
 Reader: TypeAlias = "Callable[[object], Any]"
-_WANTED = {"string": "a String", "integer": "an Integer", "long": "a Long", "boolean": "a Boolean", "blob": "a Blob"}
+_WANTED_TYPES = {
+    "string": "a String",
+    "integer": "an Integer",
+    "long": "a Long",
+    "boolean": "a Boolean",
+    "blob": "a Blob",
+}
 
 
 @functools.cache
@@ -48,7 +54,7 @@ def output_shape(action: str) -> Any | None:
     return _model().operation_model(action).output_shape
 
 
-def require(action: str, parameters: Mapping[str, object]) -> None:
+def require_parameters(action: str, parameters: Mapping[str, object]) -> None:
     """Raise MissingParameter if a required parameter is missing, of the action or of a batch's entry."""
     shape = input_shape(action)
     for name in shape.required_members:
@@ -64,33 +70,33 @@ def require(action: str, parameters: Mapping[str, object]) -> None:
 
 
 @functools.cache
-def reader(action: str) -> Reader:
+def make_reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, drops members of structures that are null or unknown, and refuses a value of a wrong
     type. It is kept, because questions to the model are slow.
     """
-    return _reader_of(input_shape(action))
+    return _make_reader(input_shape(action))
 
 
-def _reader_of(shape: Any) -> Reader:
+def _make_reader(shape: Any) -> Reader:
     kind = shape.type_name
     if kind == "structure":
-        members = {name: _reader_of(member) for name, member in shape.members.items()}
+        members = {name: _make_reader(member) for name, member in shape.members.items()}
         return lambda value: {
             name: members[name](member)
             for name, member in _expect(value, dict).items()
             if name in members and member is not None
         }
     if kind == "list":
-        read_member = _reader_of(shape.member)
+        read_member = _make_reader(shape.member)
         return lambda value: [read_member(member) for member in _expect(value, list)]
     if kind == "map":
-        read_value = _reader_of(shape.value)
+        read_value = _make_reader(shape.value)
         return lambda value: {key: read_value(entry) for key, entry in _expect(value, dict).items()}
     if kind == "string":
-        return lambda value: value if isinstance(value, str) else _scalar(kind, value)
-    return functools.partial(_scalar, kind)
+        return lambda value: value if isinstance(value, str) else _convert_scalar(kind, value)
+    return functools.partial(_convert_scalar, kind)
 
 
 def _expect(value: object, kind: type) -> Any:
@@ -103,19 +109,19 @@ def _expect(value: object, kind: type) -> Any:
     raise not_serialized("Unexpected value type in payload")
 
 
-def _scalar(kind: str, value: object) -> object:
+def _convert_scalar(kind: str, value: object) -> object:
     if isinstance(value, (dict, list)) or value is None:
         _expect(value, str)
     if kind == "blob" and isinstance(value, str):
-        return blob(value)
+        return decode_blob(value)
     expected = {"string": str, "blob": str, "boolean": bool}.get(kind, int)
     if isinstance(value, expected) and not (expected is int and isinstance(value, bool)):
         return value
     found_type = "FALSE_VALUE" if value is False else _JSON_KINDS[type(value)]
-    raise not_serialized(f"{found_type} can not be converted to {_WANTED[kind]}")
+    raise not_serialized(f"{found_type} can not be converted to {_WANTED_TYPES[kind]}")
 
 
-def blob(text: str) -> bytes:
+def decode_blob(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

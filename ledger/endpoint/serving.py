@@ -23,7 +23,7 @@ log = logging.getLogger("ledger.endpoint")
 #: Seconds that an idle connection stays open (longer than a long poll), and that a stop waits for answers.
 KEEP_ALIVE, GRACE = 75, 60
 #: How many connections the kernel holds until the server accepts them.
-ACCEPTED_LATER = 2_048
+LISTEN_BACKLOG = 2_048
 
 
 class Server(uvicorn.Server):
@@ -58,14 +58,14 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._asked) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # A Ctrl-C after a first signal ends the wait for answers.
         self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
         self.should_exit = True
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits until
     # the client acknowledges the first part, on Linux some 40 ms.
@@ -83,7 +83,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(ACCEPTED_LATER)
+        sock.listen(LISTEN_BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -11,11 +11,11 @@ from ledger.message import Message
 from ledger.results import SendOutcome
 from ledger.rules.message_attributes import Attribute, has_lists, md5_of_attributes
 
-_EVERY = ("All", ".*", "*")
+_EVERY_ATTRIBUTE = ("All", ".*", "*")
 _TRACE = "AWSTraceHeader"
 
 
-def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
+def make_entry(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
     """Return an entry for `Queue.send`. `given` has SendMessage's parameters, or is an entry of a batch.
 
     A message without an AWSTraceHeader gets `trace`, the request's X-Amzn-Trace-Id. Source: LocalStack's
@@ -52,7 +52,7 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
     System attributes get a digest only if `given` has them: a trace in the request's header gets none.
     """
     number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
-    return _present(
+    return _drop_missing(
         MessageId=outcome.message_id,
         MD5OfMessageBody=outcome.md5_of_body,
         MD5OfMessageAttributes=outcome.md5_of_message_attributes,
@@ -63,11 +63,11 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
 
 def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
     """Return a received message with the attributes that a request names: SQS's (`system`) and the sender's (`own`)."""
-    all_attributes, chosen = message.attributes() if system else {}, _chosen(message.message_attributes, own)
+    all_attributes, chosen = message.attributes() if system else {}, _choose_attributes(message.message_attributes, own)
     attributes = (
         all_attributes if "All" in system else {name: text for name, text in all_attributes.items() if name in system}
     )
-    return _present(
+    return _drop_missing(
         MessageId=message.message_id,
         ReceiptHandle=message.receipt_handle,
         MD5OfBody=message.md5_of_body,
@@ -79,10 +79,10 @@ def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) 
     )
 
 
-def _chosen(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
+def _choose_attributes(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
     """Return the named attributes. `All`, `.*` and `*` name all; `prefix.*` names all that begin with the prefix."""
     exact_names, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
-    if exact_names.intersection(_EVERY):
+    if exact_names.intersection(_EVERY_ATTRIBUTE):
         return dict(attributes)
     return {
         name: attribute
@@ -91,5 +91,5 @@ def _chosen(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[s
     }
 
 
-def _present(**members: object) -> dict[str, object]:
+def _drop_missing(**members: object) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}

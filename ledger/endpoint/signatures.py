@@ -4,8 +4,8 @@ Source: the general reference of AWS, "Signature Version 4", its pages "Create a
 authentication information to the query string".
 
 If the signature is in a header, its date may be at most 15 minutes off, and replays are refused. Two equal requests of
-one second have the same signature. SDKs tell such requests, and the tries of one request, apart by the INVOCATION
-headers. Two kinds of requests are replays:
+one second have the same signature. SDKs tell such requests, and the tries of one request, apart by the
+INVOCATION_HEADERS. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
 - a request with an earlier request's signature and other values of these headers, unless both have such headers, and
@@ -52,7 +52,7 @@ _IN_QUERY = tuple(
 )
 _LIFETIME = re.compile("[0-9]{1,9}")
 _KEY_IN_QUERY = re.compile(r"(?:^|&)X-Amz-Credential=([A-Za-z0-9_]{1,128})(?:/|%2[Ff])")
-TOKEN = "x-amz-security-token"
+TOKEN_HEADER = "x-amz-security-token"
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,19 @@ def read(request: Request, default_lifetime: int) -> Signed:
 
     A signature in a query without X-Amz-Expires holds for `default_lifetime` seconds.
     """
-    pairs = _pairs(request.query)
+    pairs = _parse_query(request.query)
     header = request.headers.get("authorization")
     in_query = any(name in ("X-Amz-Signature", "X-Amz-Credential", "X-Amz-Algorithm") for name, _ in pairs)
     if header is not None and in_query:
         raise Refusal("IncompleteSignature", "The header Authorization and the query both have a signature: give one.")
-    signed = _in_query(request, pairs, default_lifetime) if in_query else _in_header(request, header, pairs)
+    signed = _read_query(request, pairs, default_lifetime) if in_query else _read_header(request, header, pairs)
     needed = {"host", *(name for name in ("x-amz-target",) if name in request.headers)}
     if not needed <= set(signed.headers):
         raise Refusal("SignatureDoesNotMatch", f"Headers that must be signed: {', '.join(sorted(needed))}.")
     return signed
 
 
-def claimed_key(request: Request) -> str | None:
+def find_claimed_key(request: Request) -> str | None:
     """Return the id of the key that a request claims to be signed with, or None."""
     match = _HEADER.fullmatch(request.headers.get("authorization", "").strip()) or _KEY_IN_QUERY.search(request.query)
     return match and match[1]
@@ -109,11 +109,11 @@ def claimed_key(request: Request) -> str | None:
 
 def text_to_sign(request: Request, signed: Signed) -> bytes:
     """Return the text whose HMAC under the signing key is the signature."""
-    canonical = hashlib.sha256(_canonical(request, signed).encode()).hexdigest()
+    canonical = hashlib.sha256(_make_canonical_request(request, signed).encode()).hexdigest()
     return f"{ALGORITHM}\n{signed.date}\n{signed.scope}\n{canonical}".encode()
 
 
-def _in_header(request: Request, header: str | None, pairs: Sequence[tuple[str, str]]) -> Signed:
+def _read_header(request: Request, header: str | None, pairs: Sequence[tuple[str, str]]) -> Signed:
     if header is None:
         if "SignatureVersion=" in request.query or b"SignatureVersion=" in request.body[:10_000]:
             raise _insecure()
@@ -129,10 +129,10 @@ def _in_header(request: Request, header: str | None, pairs: Sequence[tuple[str, 
     key, day, region, service, names, signature = match.groups()
     headers = tuple(names.split(";"))
     date = request.headers.get("x-amz-date", "") if "x-amz-date" in headers else ""
-    return Signed(key, day, region, service, headers, signature, date, request.headers.get(TOKEN), pairs)
+    return Signed(key, day, region, service, headers, signature, date, request.headers.get(TOKEN_HEADER), pairs)
 
 
-def _in_query(request: Request, pairs: Sequence[tuple[str, str]], default_lifetime: int) -> Signed:
+def _read_query(request: Request, pairs: Sequence[tuple[str, str]], default_lifetime: int) -> Signed:
     parameters = [(name, value) for name, value in pairs if name.startswith("X-Amz-")]
     values = dict(parameters)
     if len(values) != len(parameters):
@@ -147,12 +147,12 @@ def _in_query(request: Request, pairs: Sequence[tuple[str, str]], default_lifeti
     key, day, region, service, names, signature = parts
     return Signed(
         key, day, region, service, tuple(names.split(";")), signature, values.get("X-Amz-Date", ""),
-        values.get("X-Amz-Security-Token", request.headers.get(TOKEN)),
-        [pair for pair in pairs if pair[0] != "X-Amz-Signature"], _lifetime(values, default_lifetime),
+        values.get("X-Amz-Security-Token", request.headers.get(TOKEN_HEADER)),
+        [pair for pair in pairs if pair[0] != "X-Amz-Signature"], _parse_lifetime(values, default_lifetime),
     )  # fmt: skip
 
 
-def _lifetime(values: Mapping[str, str], default: int) -> int:
+def _parse_lifetime(values: Mapping[str, str], default: int) -> int:
     text = values.get("X-Amz-Expires", str(default))
     seconds = int(text) if _LIFETIME.fullmatch(text) else 0
     if not 1 <= seconds <= LONGEST_LIFETIME_SECONDS:
@@ -165,7 +165,7 @@ def _insecure() -> Refusal:
     return Refusal("InvalidSecurity", "The request was not made over HTTPS or did not use SigV4 for signing.")
 
 
-def _canonical(request: Request, signed: Signed) -> str:
+def _make_canonical_request(request: Request, signed: Signed) -> str:
     path = posixpath.normpath(request.path) if request.path not in ("", "/") else "/"
     if request.path.endswith("/") and path != "/":
         path += "/"
@@ -184,7 +184,7 @@ def _canonical(request: Request, signed: Signed) -> str:
     )
 
 
-def _pairs(query: str) -> list[tuple[str, str]]:
+def _parse_query(query: str) -> list[tuple[str, str]]:
     # In a signed query a + is a plus sign, not a space.
     return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True) if query else []
 
@@ -192,9 +192,9 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 SERVICE = "sqs"
 #: In milliseconds. WINDOW is how far a date may be off. For TOGETHER see the module.
 WINDOW, TOGETHER = 900_000, 5_000
-MINUTE = 60_000
+MINUTE_MILLISECONDS = 60_000
 #: Headers of SDKs: the first one for a request, and the others for its tries. (The older SDK for Java sends the last.)
-INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
+INVOCATION_HEADERS = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
     "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
@@ -213,7 +213,7 @@ class Signatures:
     def caller(self, request: Request) -> Caller:
         """Return the caller who signed a request. Raise a Refusal for a wrong signature or a replay."""
         signed = read(request, WINDOW // 1_000)
-        key = self._key(signed)
+        key = self._find_key(signed)
         if not _DATE.fullmatch(signed.date):
             where = "The query of a signed request" if signed.is_in_query else "Authorization header"
             raise Refusal("IncompleteSignature", f"{where} requires existence of a signed 'X-Amz-Date'.")
@@ -222,10 +222,10 @@ class Signatures:
         signature = hmac.digest(signing_key, text_to_sign(request, signed), "sha256").hex()
         if not hmac.compare_digest(signature, signed.signature):
             raise Refusal("SignatureDoesNotMatch", _NOT_EQUAL)
-        now, signed_at = self._clock(), _instant(signed.date)
+        now, signed_at = self._clock(), _parse_date(signed.date)
         _require_date(signed, signed_at, now)
         if not signed.is_in_query:
-            tried = tuple(request.headers.get(name, "") for name in INVOCATION)
+            tried = tuple(request.headers.get(name, "") for name in INVOCATION_HEADERS)
             if not self._seen.is_new(signed.signature, tried, signed_at, now):
                 raise Refusal("SignatureDoesNotMatch", "This request was received before: sign each request anew.")
         return key.caller
@@ -241,9 +241,9 @@ class Signatures:
 
     def knows(self, request: Request) -> bool:
         """Tell whether a request names a known key. Nothing is verified."""
-        return claimed_key(request) in self._keys.known
+        return find_claimed_key(request) in self._keys.known
 
-    def _key(self, signed: Signed) -> Key:
+    def _find_key(self, signed: Signed) -> Key:
         key = self._keys.known.get(signed.access_key)
         if key is None:
             raise Refusal("InvalidClientTokenId", _NO_KEY)
@@ -292,17 +292,17 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the date: when each signature first came (ms), and digests with the INVOCATION headers.
+        #: By the minute of the date: when each signature first came (ms), and digests with the INVOCATION_HEADERS.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
         """Remember a request. Return False if it is a replay."""
         key = bytes.fromhex(signature)[:16]
         attempt = hashlib.blake2b(key + "\n".join(invocation).encode(), digest_size=16).digest()
-        minute = signed_at // MINUTE
+        minute = signed_at // MINUTE_MILLISECONDS
         with self._lock:
             if minute not in self._dated:
-                for old in [dated for dated in self._dated if (dated + 1) * MINUTE + WINDOW < now]:
+                for old in [dated for dated in self._dated if (dated + 1) * MINUTE_MILLISECONDS + WINDOW < now]:
                     del self._dated[old]
                 self._dated[minute] = {}, set()
             first_seen, tries = self._dated[minute]
@@ -323,7 +323,7 @@ class _SeenSignatures:
 
 
 @functools.lru_cache(maxsize=64)
-def _instant(date: str) -> int:
+def _parse_date(date: str) -> int:
     try:
         at = datetime.fromisoformat(
             f"{date[:4]}-{date[4:6]}-{date[6:8]}T{date[9:11]}:{date[11:13]}:{date[13:15]}+00:00"

@@ -125,7 +125,7 @@ ERRORS: dict[str, WireError] = {
     "InternalFailure": _INTERNAL,
 }
 #: The log has the sentences of these errors, which name no key and no signature.
-_OF_SIGNATURES = (
+_SIGNATURE_CODES = (
     "IncompleteSignature",
     "InvalidClientTokenId",
     "InvalidSecurity",
@@ -133,7 +133,7 @@ _OF_SIGNATURES = (
     "SignatureDoesNotMatch",
 )
 #: The sentence in botocore's model of SQS.
-THROTTLED = "The request was denied due to request throttling."
+THROTTLED_SENTENCE = "The request was denied due to request throttling."
 INTERNAL_SENTENCE = "We encountered an internal error. Please try again."
 UNAVAILABLE_SENTENCE = "The service is temporarily unavailable. Please try again."
 
@@ -148,14 +148,14 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
         return ErrorAnswer(_UNSUPPORTED, "Unsupported operation.")
     if isinstance(error, ContentionOutlastedRetries):
         log.warning("%s", error)
-        return ErrorAnswer(ERRORS[error.code], THROTTLED)
+        return ErrorAnswer(ERRORS[error.code], THROTTLED_SENTENCE)
     if isinstance(error, StorageFailed):
         log.error("%s", error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
         on_wire = ERRORS.get(error.code)
         if on_wire is not None:
-            log.info("%s was refused: %s%s", action or "a request", on_wire.query_code, _why(error))
+            log.info("%s was refused: %s%s", action or "a request", on_wire.query_code, _describe_refusal(error))
             return ErrorAnswer(on_wire, error.message)
         log.error("%s: %s", error.code, error)
         return ErrorAnswer(_UNAVAILABLE, UNAVAILABLE_SENTENCE)
@@ -166,8 +166,8 @@ def told(error: BaseException, action: str | None = None) -> ErrorAnswer:
     return ErrorAnswer(_INTERNAL, INTERNAL_SENTENCE)
 
 
-def _why(error: LedgerError) -> str:
-    if error.code in _OF_SIGNATURES:
+def _describe_refusal(error: LedgerError) -> str:
+    if error.code in _SIGNATURE_CODES:
         return f": {error.message}"
     # The part after the first dot may name a message's attribute.
     field = getattr(error, "field", "").partition(".")[0]

@@ -70,7 +70,7 @@ def not_serialized(sentence: str) -> Refusal:
     return Refusal("SerializationException", sentence)
 
 
-def address(url: object) -> Refusal:
+def invalid_address(url: object) -> Refusal:
     return Refusal("InvalidAddress", f"The address {str(url)[:200]} is not valid for this endpoint.")
 
 

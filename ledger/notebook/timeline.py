@@ -22,7 +22,7 @@ _CHANGES_BY_EVENT = {
 
 
 #: Releases of messages that stay hidden until a deadline.
-_HIDDEN = ("postponed", "parked")
+_HIDING_EVENTS = ("postponed", "parked")
 
 
 class Level(NamedTuple):
@@ -78,7 +78,7 @@ class Timeline:
             beat = event["event"] == "extended" and until - at <= longest and event.get("reason") is None
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
-    def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
+    def list_levels(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Level]:
         """Return the counts after each event. `sent` has the instant (seconds) and the number of messages of each send.
 
         No commit is made when a deadline passes. With `now`, all messages whose deadline has passed count as stored
@@ -129,12 +129,12 @@ def _apply_event(hold: ClaimSpan, event: Mapping[str, Any]) -> None:
             # The deadline passed also for messages that nobody has received again.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
-    if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
+    if kind not in ("deleted", "released", "extended", "granted again", *_HIDING_EVENTS):
         return
     _take(hold, event["messages"])
-    if kind in ("extended", "granted again", *_HIDDEN):
+    if kind in ("extended", "granted again", *_HIDING_EVENTS):
         hold.left[until] = hold.left.get(until, 0) + event["messages"]
-        if kind in _HIDDEN or (kind == "extended" and not event["is_beat"]):
+        if kind in _HIDING_EVENTS or (kind == "extended" and not event["is_beat"]):
             hold.hidden.setdefault(until, event["at"])
     held = [deadline for deadline in hold.left if deadline not in hold.hidden]
     if held:

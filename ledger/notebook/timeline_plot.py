@@ -26,12 +26,12 @@ STYLE: dict[Any, Any] = {
 }
 #: The owners whose first claim came last are shown.
 MOST_OWNERS = 30
-_DAY = 86_400
+_DAY_SECONDS = 86_400
 
 
-def of_queue(access: Access, last: float | None) -> Any:
+def plot_queue(access: Access, last: float | None) -> Any:
     """Return a figure of a queue: see Queue.plot."""
-    from ledger.store.delta.verbs.receipts import history
+    from ledger.store.delta.verbs.receipts import read_events
 
     if last is not None and (isinstance(last, bool) or not isinstance(last, (int, float)) or not 0 < last < math.inf):
         fix = "3_600 is the last hour; without it all that is known is shown."
@@ -40,18 +40,18 @@ def of_queue(access: Access, last: float | None) -> Any:
     engine = getattr(store, "engine", None)
     if engine is None:
         raise LedgerError("plot needs a ledger on Delta tables; this ledger is in memory and has no history")
-    events = history(engine, record.id)
+    events = read_events(engine, record.id)
     files = engine.files()[1].select(["queue", "first_sent_at", "messages"]).to_pylist()
     sent = [(file["first_sent_at"] / 1_000, file["messages"]) for file in files if file["queue"] == record.id]
     start = min([at for at, _ in sent] + [event["at"] / 1_000 for event in events], default=now)
     timeline = Timeline(events, start, float(record.attributes["VisibilityTimeout"]))
-    moments = _ending_with_stored(
-        timeline.moments([(at - start, count) for at, count in sent], now - start), counts(access).stored
+    moments = _add_unknown_messages(
+        timeline.list_levels([(at - start, count) for at, count in sent], now - start), counts(access).stored
     )
-    return _figure(access.name, moments, timeline.holds(), start, now - start, last)
+    return _draw_figure(access.name, moments, timeline.holds(), start, now - start, last)
 
 
-def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
+def _add_unknown_messages(moments: list[Level], stored: int) -> list[Level]:
     """Add stored messages to the levels, so that the last level has the present number, `stored`.
 
     Upkeep has dropped the sends of the added messages.
@@ -60,7 +60,7 @@ def _ending_with_stored(moments: list[Level], stored: int) -> list[Level]:
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
 
-def _figure(
+def _draw_figure(
     name: str, moments: list[Level], holds: list[ClaimSpan], start: float, now: float, last: float | None
 ) -> Any:
     """Return a figure of levels and claims, whose seconds count from the instant `start`."""
@@ -75,17 +75,17 @@ def _figure(
     zero = float(dates.date2num(instant(round(start * MILLISECONDS))))
     begin = 0.0 if last is None else max(0.0, now - last)
     end = begin + max(now - begin, 1) * 1.02
-    moments = [moment._replace(at=zero + moment.at / _DAY) for moment in moments]
-    holds = [_in_days(hold, zero) for hold in holds]
-    begin, end, now = (zero + seconds / _DAY for seconds in (begin, end, now))
+    moments = [moment._replace(at=zero + moment.at / _DAY_SECONDS) for moment in moments]
+    holds = [_convert_to_days(hold, zero) for hold in holds]
+    begin, end, now = (zero + seconds / _DAY_SECONDS for seconds in (begin, end, now))
     with plt.rc_context(STYLE):
         figure, (upper, lower) = plt.subplots(
             2, 1, figsize=(10, 4.2 + 0.3 * len(owners)), sharex=True, layout="constrained",
             height_ratios=[3, 0.42 * max(1, len(owners)) + 0.3],
         )  # fmt: skip
         if moments:
-            levels(upper, moments, max(now, moments[-1].at), "messages")
-        leases(lower, holds, owners, now)
+            draw_levels(upper, moments, max(now, moments[-1].at), "messages")
+        draw_claims(lower, holds, owners, now)
         for axes in (upper, lower):
             axes.spines[["top", "right"]].set_visible(False)
         upper.set_title(name, loc="left", fontsize=13, fontweight="bold", pad=26)
@@ -101,11 +101,13 @@ def _figure(
     return figure
 
 
-def _in_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
+def _convert_to_days(hold: ClaimSpan, zero: float) -> ClaimSpan:
     """Return the claim with matplotlib's instants, in days. `zero` is the instant of second 0."""
-    end = None if hold.end is None else zero + hold.end / _DAY
-    hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
-    return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
+    end = None if hold.end is None else zero + hold.end / _DAY_SECONDS
+    hidden = {zero + until / _DAY_SECONDS: zero + since / _DAY_SECONDS for until, since in hold.hidden.items()}
+    return replace(
+        hold, start=zero + hold.start / _DAY_SECONDS, end=end, until=zero + hold.until / _DAY_SECONDS, hidden=hidden
+    )
 
 
 def _draw_legend(axes: Any) -> None:
@@ -128,7 +130,7 @@ def _draw_legend(axes: Any) -> None:
     )
 
 
-def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
+def draw_levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
     times = [moment.at for moment in moments] + [end]
     stored, in_flight, deleted = ([*values, values[-1]] for values in zip(*(moment[1:] for moment in moments)))
     axes.stackplot(
@@ -159,7 +161,7 @@ def levels(axes: Any, moments: Sequence[Level], end: float, unit: str) -> None:
     )
 
 
-def leases(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
+def draw_claims(axes: Any, holds: Sequence[ClaimSpan], owners: Sequence[str], now: float | None = None) -> None:
     """Draw claims as bars, a row for each owner, and their postponed or parked messages as dotted bars.
 
     Without `now`, claims whose end is not known are left out.

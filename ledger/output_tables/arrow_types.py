@@ -31,11 +31,11 @@ from ledger.rules.column_types import (
     USUAL_DECIMAL,
     VOID,
     Fit,
-    decimal,
-    decimal_of,
-    field_of,
+    drop_char_length,
     fit,
-    plain,
+    make_nullable_field,
+    name_decimal,
+    parse_decimal,
 )
 from ledger.rules.output_columns import ColumnsDiffer
 
@@ -118,17 +118,17 @@ def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     name = _extension_of(field)
     if not name and is_plain(field.type):
         return column
-    chunks = [_plain_extension(name, chunk) if name else plain_values(chunk) for chunk in column.chunks]
+    chunks = [_convert_extension(name, chunk) if name else plain_values(chunk) for chunk in column.chunks]
     if not chunks:
         empty = pa.chunked_array([], field.type).combine_chunks()
-        chunks = [_plain_extension(name, empty) if name else plain_values(empty)]
+        chunks = [_convert_extension(name, empty) if name else plain_values(empty)]
     return pa.chunked_array(chunks)
 
 
 def plain_values(array: pa.Array) -> pa.Array:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain_extension(kind.extension_name, array.storage, kind)
+        return _convert_extension(kind.extension_name, array.storage, kind)
     if is_plain(kind):
         return array
     if types.is_dictionary(kind):
@@ -147,10 +147,10 @@ def plain_values(array: pa.Array) -> pa.Array:
         return array.cast(pa.decimal128(kind.precision, kind.scale))
     if types.is_union(kind):
         raise NotPlain(f"It is {kind}, which is a value of several types", "Make a column of each type.")
-    return rebuilt(array, _plain_child)
+    return rebuild_nested(array, _plain_child)
 
 
-def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
+def rebuild_nested(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
     """Return nested values with new inner values from `child`. Nulls stay null.
 
     `child` gets the inner values of one field, the field, and its number. A map has two fields: keys and values.
@@ -181,19 +181,19 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
     return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
 
 
-def as_spark_has_it(kind: pa.DataType) -> pa.DataType:
+def convert_to_spark_type(kind: pa.DataType) -> pa.DataType:
     """Return a plain type as Spark has it, at any depth. An instant without a zone counts as UTC."""
     if types.is_unsigned_integer(kind):
         return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
     if types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz is None):
         return pa.timestamp("us", kind.tz or "UTC")
     if types.is_map(kind):
-        return pa.map_(as_spark_has_it(kind.key_type), as_spark_has_it(kind.item_type))
+        return pa.map_(convert_to_spark_type(kind.key_type), convert_to_spark_type(kind.item_type))
     if types.is_struct(kind):
-        return pa.struct([field.with_type(as_spark_has_it(field.type)) for field in kind])
+        return pa.struct([field.with_type(convert_to_spark_type(field.type)) for field in kind])
     if is_list(kind):
         listed = pa.large_list if types.is_large_list(kind) else pa.list_
-        return listed(kind.value_field.with_type(as_spark_has_it(kind.value_type)))
+        return listed(kind.value_field.with_type(convert_to_spark_type(kind.value_type)))
     return kind
 
 
@@ -221,7 +221,7 @@ def _fails(act: Callable[[pa.Array], Any], array: pa.Array) -> bool:
 
 def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
     name = _extension_of(field)
-    return _plain_extension(name, array) if name else plain_values(array)
+    return _convert_extension(name, array) if name else plain_values(array)
 
 
 def _extension_of(field: pa.Field) -> str:
@@ -230,7 +230,7 @@ def _extension_of(field: pa.Field) -> str:
     return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
 
 
-def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
+def _convert_extension(name: str, storage: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
     if name == "arrow.json":
         return plain_values(storage)
     if name == "arrow.bool8":
@@ -328,7 +328,7 @@ _NAMES = {
     "uint8": "short",
     "uint16": "integer",
     "uint32": "long",
-    "uint64": decimal(20, 0),
+    "uint64": name_decimal(20, 0),
     "large_string": "string",
     "string_view": "string",
     "large_binary": "binary",
@@ -346,10 +346,13 @@ def delta_type(kind: pa.DataType) -> Any:
         return "timestamp" if kind.tz else "timestamp_ntz"
     if types.is_decimal(kind):
         if kind.scale < 0 or kind.scale > MOST_DIGITS:
-            return decimal(MOST_DIGITS, max(0, min(kind.scale, MOST_DIGITS)))
-        return decimal(min(kind.precision, MOST_DIGITS), kind.scale)
+            return name_decimal(MOST_DIGITS, max(0, min(kind.scale, MOST_DIGITS)))
+        return name_decimal(min(kind.precision, MOST_DIGITS), kind.scale)
     if types.is_struct(kind):
-        return {"type": "struct", "fields": [field_of(one.name, _inner_type(one.name, one.type)) for one in kind]}
+        return {
+            "type": "struct",
+            "fields": [make_nullable_field(one.name, _inner_type(one.name, one.type)) for one in kind],
+        }
     if types.is_map(kind):
         inner = {"keyType": _inner_type("key", kind.key_type), "valueType": _inner_type("value", kind.item_type)}
         return {"type": "map", **inner, "valueContainsNull": True}
@@ -376,9 +379,9 @@ def _advice_on(kind: pa.DataType) -> str:
 
 def arrow_type(kind: Any) -> pa.DataType | None:
     """Return the Arrow type of a type of Delta's log; None if it has none here."""
-    kind = plain(kind)
+    kind = drop_char_length(kind)
     if isinstance(kind, str):
-        digits = decimal_of(kind)
+        digits = parse_decimal(kind)
         return _PLAIN.get(kind) if digits is None else pa.decimal128(*digits)
     if kind["type"] == "array":
         inner = arrow_type(kind["elementType"])
@@ -411,11 +414,13 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
             kind = VOID
         if is_void and fit(kind, table_types.get(field.name.lower(), VOID)) is Fit.NEVER:
             kind = VOID
-        fields.append(field_of(field.name, kind))
+        fields.append(make_nullable_field(field.name, kind))
     return {"type": "struct", "fields": fields}
 
 
-def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def widen_decimals(
+    schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
     A column of which a value uses all digits, or of nulls, gets decimal(38,18), as in Spark. A type that does not fit
@@ -424,35 +429,35 @@ def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, 
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [
-        {**one, "type": _roomy(one["type"], rows[one["name"]]) if one["name"] in free else one["type"]}
+        {**one, "type": _widen_decimal(one["type"], rows[one["name"]]) if one["name"] in free else one["type"]}
         for one in schema["fields"]
     ]
     return {**schema, "fields": fields}
 
 
-def _roomy(kind: Any, values: pa.ChunkedArray) -> Any:
+def _widen_decimal(kind: Any, values: pa.ChunkedArray) -> Any:
     if not isinstance(kind, str):
-        return _roomy_inside(kind)
+        return _widen_decimals_inside(kind)
     if not types.is_decimal(values.type) or not _uses_all_digits(values):
         return kind
-    return _usual(kind)
+    return _choose_usual_decimal(kind)
 
 
-def _roomy_inside(kind: Any) -> Any:
+def _widen_decimals_inside(kind: Any) -> Any:
     if isinstance(kind, str):
-        return _usual(kind) if decimal_of(kind) else kind
+        return _choose_usual_decimal(kind) if parse_decimal(kind) else kind
     if kind["type"] == "struct":
-        return {**kind, "fields": [{**one, "type": _roomy_inside(one["type"])} for one in kind["fields"]]}
+        return {**kind, "fields": [{**one, "type": _widen_decimals_inside(one["type"])} for one in kind["fields"]]}
     inner = [name for name in ("elementType", "keyType", "valueType") if name in kind]
-    return {**kind, **{name: _roomy_inside(kind[name]) for name in inner}}
+    return {**kind, **{name: _widen_decimals_inside(kind[name]) for name in inner}}
 
 
-def _usual(kind: str) -> str:
-    precision, scale = decimal_of(kind) or (0, 0)
+def _choose_usual_decimal(kind: str) -> str:
+    precision, scale = parse_decimal(kind) or (0, 0)
     whole, places = USUAL_DECIMAL[0] - USUAL_DECIMAL[1], USUAL_DECIMAL[1]
     if precision - scale <= whole and scale <= places:
-        return decimal(*USUAL_DECIMAL)
-    return decimal(MOST_DIGITS, scale)
+        return name_decimal(*USUAL_DECIMAL)
+    return name_decimal(MOST_DIGITS, scale)
 
 
 def _uses_all_digits(values: pa.ChunkedArray) -> bool:

@@ -14,9 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.output_tables.arrow_types import arrow_type, delta_type, first_failing, rebuilt
+from ledger.output_tables.arrow_types import arrow_type, delta_type, first_failing, rebuild_nested
 from ledger.rules.column_types import FIRST_OF_WHOLE, Fit, fit
-from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not_finite, outside_years
+from ledger.rules.output_columns import (
+    ColumnsDiffer,
+    describe_mismatch,
+    describe_not_finite,
+    describe_outside_years,
+    describe_repeated_key,
+)
 
 types = pa.types
 MICROSECONDS_OF_DAY = 86_400_000_000
@@ -31,7 +37,7 @@ class Changed(Exception):
     """A value would change."""
 
 
-def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
+def fit_columns(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
     """Return the rows with a table's columns: its names and types, in its order. Raises ColumnsDiffer.
 
     A column that the rows lack becomes nulls, unless it may not be null, has no Arrow type here, or has metadata.
@@ -46,16 +52,19 @@ def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
             if to is not None and one.get("nullable", True) and not one.get("metadata"):
                 columns[one["name"]] = pa.chunked_array([pa.nulls(rows.num_rows, to)])
         elif to is None:
-            raise ColumnsDiffer(differing(name, delta_type(rows[name].type), one["type"]))
+            raise ColumnsDiffer(describe_mismatch(name, delta_type(rows[name].type), one["type"]))
         else:
-            columns[one["name"]] = _column(name, rows[name], one["type"], to)
+            columns[one["name"]] = _fit_column(name, rows[name], one["type"], to)
     return pa.table(columns) if columns else rows.select([])
 
 
-def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
+def _fit_column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
     fitting, row = _cast(name, values, column, to), 0
     for chunk in fitting.chunks:
-        for find, sentence in ((_outside_years, outside_years), (_key_twice, key_twice)):
+        for find, sentence in (
+            (_find_outside_years, describe_outside_years),
+            (_find_repeated_key, describe_repeated_key),
+        ):
             value = find(chunk)
             if value is not None:
                 number = first_failing(chunk, partial(_require_none, find))
@@ -75,8 +84,8 @@ def first_value(rows: pa.Table, path: str) -> str:
         if path == name or path.startswith(f"{name}."):
             values = rows[name].drop_null()
             if len(values) and (types.is_string(values.type) or types.is_large_string(values.type)):
-                return repr(_shown(values[0]))
-            return _shown(values[0]) if len(values) else ""
+                return repr(_show_value(values[0]))
+            return _show_value(values[0]) if len(values) else ""
     return ""
 
 
@@ -85,7 +94,7 @@ def first_true(answers: pa.ChunkedArray) -> int | None:
     return None if number < 0 else number
 
 
-def row_in_words(rows: pa.Table, number: int) -> str:
+def describe_row(rows: pa.Table, number: int) -> str:
     for name, words in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
         value = rows[name][number].as_py() if name in rows.column_names else None
         if value is not None:
@@ -93,7 +102,7 @@ def row_in_words(rows: pa.Table, number: int) -> str:
     return f"row {number}"
 
 
-def _inner(array: pa.Array) -> list[pa.Array]:
+def _list_inner(array: pa.Array) -> list[pa.Array]:
     if types.is_struct(array.type):
         return list(array.flatten())
     if not types.is_map(array.type):
@@ -102,39 +111,39 @@ def _inner(array: pa.Array) -> list[pa.Array]:
     return [array.keys.slice(first, end - first), array.items.slice(first, end - first)]
 
 
-def _key_twice(array: pa.Array) -> str | None:
+def _find_repeated_key(array: pa.Array) -> str | None:
     """Return a key that one map of an array has twice, at any depth; None if there is none."""
     if not types.is_nested(array.type):
         return None
-    parts = _inner(array)
+    parts = _list_inner(array)
     if types.is_map(array.type):
         listed = pa.ListArray.from_arrays(array.offsets, array.keys)
-        repeated = _repeated(pc.list_parent_indices(listed), parts[0])
+        repeated = _find_repeated(pc.list_parent_indices(listed), parts[0])
         if repeated is not None:
             return repeated
-    return next((repeated for one in parts if (repeated := _key_twice(one)) is not None), None)
+    return next((repeated for one in parts if (repeated := _find_repeated_key(one)) is not None), None)
 
 
-def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
+def _find_repeated(parents: pa.Array, keys: pa.Array) -> str | None:
     if types.is_nested(keys.type):
         seen = set[str]()
         for parent, key in zip(parents.to_pylist(), keys.to_pylist()):
             entry = repr((parent, key))
             if entry in seen:
-                return _shown(pa.scalar(key, keys.type))
+                return _show_value(pa.scalar(key, keys.type))
             seen.add(entry)
         return None
     counted = pa.table({"parent": parents, "key": keys}).group_by(["parent", "key"]).aggregate([([], "count_all")])
     if counted.num_rows == len(keys):
         return None
-    return _shown(counted.filter(pc.greater(counted["count_all"], 1))["key"][0])
+    return _show_value(counted.filter(pc.greater(counted["count_all"], 1))["key"][0])
 
 
-def _outside_years(array: pa.Array) -> str | None:
+def _find_outside_years(array: pa.Array) -> str | None:
     """Return a date or instant outside the years 1 to 9999, at any depth. Many readers of Delta tables fail on it."""
     kind = array.type
     if types.is_nested(kind):
-        return next((outside for one in _inner(array) if (outside := _outside_years(one)) is not None), None)
+        return next((outside for one in _list_inner(array) if (outside := _find_outside_years(one)) is not None), None)
     if not types.is_date32(kind) and not types.is_timestamp(kind):
         return None
     first, last = YEARS_IN_DAYS if types.is_date32(kind) else YEARS_IN_MICROSECONDS
@@ -152,20 +161,20 @@ def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> p
     if not len(values):
         return pa.chunked_array([], to)
     try:
-        return pa.chunked_array([exact(chunk, to) for chunk in values.chunks], to)
+        return pa.chunked_array([cast_exactly(chunk, to) for chunk in values.chunks], to)
     except (Changed, pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
         example, row, before = str(error), None, 0
         for chunk in values.chunks:
-            number = first_failing(chunk, lambda part: exact(part, to))
+            number = first_failing(chunk, lambda part: cast_exactly(part, to))
             if number is not None:
-                example, row = _shown(chunk[number]), before + number
+                example, row = _show_value(chunk[number]), before + number
                 break
             before += len(chunk)
-        sentence = not_finite if example in ("nan", "inf", "-inf") else differing
+        sentence = describe_not_finite if example in ("nan", "inf", "-inf") else describe_mismatch
         raise ColumnsDiffer(sentence(name, _given_type(values.type, column), column, example), row) from None
 
 
-def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
+def cast_exactly(array: pa.Array, to: pa.DataType) -> pa.Array:
     """Return the same values in another type. Raises Changed, or what Arrow raises."""
     kind = array.type
     if kind == to:
@@ -173,17 +182,17 @@ def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_null(kind) or array.null_count == len(array):
         return pa.nulls(len(array), to)
     if types.is_nested(kind):
-        return _nested(array, to)
+        return _cast_nested(array, to)
     if fit(delta_type(kind), delta_type(to)) is Fit.NEVER:
         raise Changed(f"{kind} is no {to}")
-    return _plain(array, to)
+    return _cast_plain(array, to)
 
 
-def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
+def _cast_nested(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_struct(to) and types.is_struct(array.type):
         parts = dict(zip([field.name.lower() for field in array.type], array.flatten()))
         fields = [
-            exact(parts[field.name.lower()], field.type)
+            cast_exactly(parts[field.name.lower()], field.type)
             if field.name.lower() in parts
             else pa.nulls(len(array), field.type)
             for field in to
@@ -193,7 +202,7 @@ def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
             raise Changed("a field would be lost")
         return pa.StructArray.from_arrays(fields, fields=list(to), mask=array.is_null())
     parts_of = [to.key_type, to.item_type] if types.is_map(to) else [to.field(n).type for n in range(to.num_fields)]
-    return rebuilt(array, lambda inner, field, number: exact(inner, parts_of[number])).cast(to)
+    return rebuild_nested(array, lambda inner, field, number: cast_exactly(inner, parts_of[number])).cast(to)
 
 
 def _has_known_type(kind: pa.DataType) -> bool:
@@ -201,17 +210,17 @@ def _has_known_type(kind: pa.DataType) -> bool:
     return not is_empty and all(_has_known_type(kind.field(n).type) for n in range(kind.num_fields))
 
 
-def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
+def _cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
     kind = array.type
     if types.is_floating(kind):
-        return _of_floats(array.cast(pa.float64()), to)
+        return _cast_floats(array.cast(pa.float64()), to)
     if types.is_decimal(kind) and types.is_floating(to):
         converted = array.cast(pa.string()).cast(to)
-        back = _decimals(converted.cast(pa.float64()), pa.decimal256(76, array.type.scale))
-        return _unless(pc.not_equal(back, array.cast(back.type)), converted)
+        back = _cast_doubles(converted.cast(pa.float64()), pa.decimal256(76, array.type.scale))
+        return _require_unchanged(pc.not_equal(back, array.cast(back.type)), converted)
     if types.is_integer(kind) and types.is_floating(to):
         converted = array.cast(to, safe=False)
-        return _unless(_differ(array, converted.cast(pa.float64())), converted)
+        return _require_unchanged(_find_differences(array, converted.cast(pa.float64())), converted)
     if types.is_integer(kind) and types.is_decimal(to):
         return array.cast(pa.decimal128(20 + (types.is_uint64(kind)), 0)).cast(to)
     if types.is_date(kind) and types.is_timestamp(to):
@@ -221,27 +230,27 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
         micros = array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
         converted = array.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
         back = pc.multiply_checked(converted.cast(pa.int32()).cast(pa.int64()), MICROSECONDS_OF_DAY)
-        return _unless(pc.not_equal(micros, back), converted)
+        return _require_unchanged(pc.not_equal(micros, back), converted)
     if types.is_timestamp(kind) and types.is_timestamp(to):
         # Arrow's instants are in UTC, whatever their zone. Instants without a zone count as UTC.
         return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(to)
     if types.is_date64(kind):
         converted = array.cast(to)
-        return _unless(pc.not_equal(converted.cast(kind), array), converted)
+        return _require_unchanged(pc.not_equal(converted.cast(kind), array), converted)
     return array.cast(to)
 
 
-def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
+def _cast_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
     if types.is_floating(to):
         converted = array.cast(to)
         is_nan = pc.is_nan(array)
-        return _unless(pc.and_not(pc.not_equal(converted.cast(pa.float64()), array), is_nan), converted)
+        return _require_unchanged(pc.and_not(pc.not_equal(converted.cast(pa.float64()), array), is_nan), converted)
     if types.is_decimal(to):
-        return _decimals(array, to)
-    return _unless(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))
+        return _cast_doubles(array, to)
+    return _require_unchanged(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))
 
 
-def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
+def _cast_doubles(doubles: pa.Array, to: pa.DataType) -> pa.Array:
     """Return the decimals that doubles mean (`rules.column_types`)."""
     is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
     written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
@@ -253,13 +262,13 @@ def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
     return pc.coalesce(written, pa.array(wholes, to))
 
 
-def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
+def _find_differences(integers: pa.Array, floats: pa.Array) -> pa.Array:
     near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
     back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
     return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
 
 
-def _unless(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
+def _require_unchanged(is_wrong: pa.Array, converted: pa.Array) -> pa.Array:
     if pc.any(is_wrong).as_py():
         raise Changed("a value would be changed")
     return converted
@@ -271,7 +280,7 @@ def _given_type(kind: pa.DataType, column: Any) -> Any:
     return str(kind) if log_type == column else log_type
 
 
-def _shown(value: pa.Scalar) -> str:
+def _show_value(value: pa.Scalar) -> str:
     try:
         shown = str(value.as_py())
     except Exception:

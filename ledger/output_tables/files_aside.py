@@ -31,7 +31,7 @@ from ledger.clock import system_clock
 from ledger.delta_log.delta_rs_commits import begin_log, remove_log
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import LocalFiles, log_file, table_files
-from ledger.place import absent_folders, remove_empty
+from ledger.place import find_absent_folders, remove_empty
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 
@@ -46,7 +46,7 @@ class RowsAside:
         now = system_clock()
         self._name = staging.new_folder(now)
         self._place, self._options = f"{location.rstrip('/')}/{FOLDER}/{self._name}", options
-        self._made = absent_folders(f"{location.rstrip('/')}/{FOLDER}")
+        self._made = find_absent_folders(f"{location.rstrip('/')}/{FOLDER}")
         self._stored = table_files(self._place, options, sync=sync)
         begin_log(self._stored, demands, now, below=table_files(location, options))
 
@@ -90,7 +90,7 @@ def exact_bounds(rows: pa.Table) -> Bounds:
     return bounds
 
 
-def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
+def correct_file(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
     """Return a written file with the statistics and partitions for the table's log.
 
     `bounds` are those of the whole write.
@@ -105,7 +105,7 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
     return replace(file, partition=partition, statistics=_with_bounds(file.statistics, bounds))
 
 
-def together(first: Bounds, second: Bounds) -> Bounds:
+def join_bounds(first: Bounds, second: Bounds) -> Bounds:
     if first is None or second is None:
         return None
     joined = dict(first)
@@ -156,14 +156,14 @@ def _columns(
     rows: pa.Table, is_wanted: Callable[[pa.DataType], bool]
 ) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
     for name in rows.column_names:
-        yield from _inside((name,), rows[name], is_wanted)
+        yield from _find_inside((name,), rows[name], is_wanted)
 
 
-def _inside(
+def _find_inside(
     path: tuple[str, ...], values: pa.ChunkedArray, is_wanted: Callable[[pa.DataType], bool]
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     if is_wanted(values.type):
         yield path, values
     elif pa.types.is_struct(values.type):
         for field, inner in zip(values.type, values.flatten()):
-            yield from _inside((*path, field.name), inner, is_wanted)
+            yield from _find_inside((*path, field.name), inner, is_wanted)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from ledger.delta_log.alterations import why_forgetful
+from ledger.delta_log.alterations import explain_forgetting
 from ledger.delta_log.protocol import Conflict, StagedFile, reason
 from ledger.errors import ForkedProcess, OutputUnreadable
 from ledger.rules.output_columns import Columns
@@ -37,7 +37,7 @@ def require_same(before: Target, now: Target) -> None:
     """Raise Conflict if since `before` another table took the table's place, or its demands changed."""
     if now.table_id != before.table_id:
         raise Conflict("another table lies there by now")
-    if not now.demands.same(before.demands):
+    if not now.demands.is_equivalent(before.demands):
         raise Conflict("the table's columns, constraints or properties were changed while rows were written for it")
 
 
@@ -94,7 +94,7 @@ class ForeignTables(Protocol):
 
     name: str
 
-    def output_log(self, location: str, application: str) -> OutputLog:
+    def read_output_log(self, location: str, application: str) -> OutputLog:
         """Return a user's table, and the committed version of the transaction id `application`.
 
         Raises OutputUnreadable if the engine cannot see or read a table. Raises it also if the table forgets
@@ -117,7 +117,7 @@ class ForeignTables(Protocol):
 
 def require_remembered(location: str, properties: Mapping[str, str]) -> None:
     """Raise OutputUnreadable for a table that forgets transactions: a missing transaction proves nothing there."""
-    if forgetful := why_forgetful(properties):
+    if forgetful := explain_forgetting(properties):
         look = (
             "Look for the rows of these messages in it first: once the property is unset, forgotten rows count as not "
             "written"

@@ -26,9 +26,9 @@ from ledger.delta_log.delta_rs_commits import (
     begin_log,
     catch_up,
     conflicts,
-    demands_of,
-    first_commit,
-    odd_path,
+    find_odd_path,
+    list_constraints,
+    make_first_commit,
     opened,
     properties,
     read_demands,
@@ -38,10 +38,10 @@ from ledger.delta_log.local_commits import commit_files
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.output_tables.exact_casts import fitted
-from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds, together
+from ledger.output_tables.exact_casts import fit_columns
+from ledger.output_tables.files_aside import Bounds, RowsAside, correct_file, exact_bounds, join_bounds
 from ledger.output_tables.protocol import Target, require_same
-from ledger.output_tables.schemas import add, columns_differ, schema_of
+from ledger.output_tables.schemas import add, schema_of, translating_column_errors
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 from ledger.rules.publishable import Demands
 from ledger.runtime import threads
@@ -90,10 +90,10 @@ class _Rewritten:
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
         aside = RowsAside(location, options, self._demands)
         try:
-            arrow_schema = fitted(self._dataset.schema.empty_table(), self._schema).schema
-            with self._refused():
+            arrow_schema = fit_columns(self._dataset.schema.empty_table(), self._schema).schema
+            with self._translating_difference():
                 written = aside.write(pa.RecordBatchReader.from_batches(arrow_schema, self._batches()))
-            files = [corrected(one, self._bounds, self._schema) for one in written]
+            files = [correct_file(one, self._bounds, self._schema) for one in written]
         except BaseException:
             aside.remove()
             raise
@@ -103,15 +103,15 @@ class _Rewritten:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():
             try:
-                rows = fitted(pa.Table.from_batches([batch]), self._schema)
+                rows = fit_columns(pa.Table.from_batches([batch]), self._schema)
             except ColumnsDiffer as error:
                 self._different = error
                 raise
-            self._bounds = together(self._bounds, exact_bounds(rows))
+            self._bounds = join_bounds(self._bounds, exact_bounds(rows))
             yield from rows.to_batches()
 
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _translating_difference(self) -> Iterator[None]:
         """Raise ColumnsDiffer for a value that would change, in place of delta-rs's error."""
         try:
             yield
@@ -128,9 +128,9 @@ def why_not_widened(loaded: DeltaTable) -> str | None:
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]
-    why += [f"what it asks of {name}" for name in demands_of(loaded)]
+    why += [f"what it asks of {name}" for name in list_constraints(loaded)]
     why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
-    odd = odd_path(loaded)
+    odd = find_odd_path(loaded)
     why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
     why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
     return why[0] if why else None
@@ -157,13 +157,13 @@ class DeltaRsOutputs:
         files = self._files(location)
         if isinstance(files, LocalFiles):
             files.make_log()
-        files.put_new(log_file(0), first_commit(demands, now))
+        files.put_new(log_file(0), make_first_commit(demands, now))
 
     def evolve(self, location: str, target: Target, columns: Columns) -> None:
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
-        with columns_differ(location):
+        with translating_column_errors(location):
             if columns.retyped:
                 # The table's types may be wider by now than those of `columns`.
                 require_same(target, target_of(loaded))
@@ -230,10 +230,10 @@ class DeltaRsOutputs:
         return table_files(location, self.storage_options, sync=self._sync)
 
     def _open(self, location: str) -> DeltaTable | None:
-        return loaded_output(location, self.storage_options)
+        return load_output(location, self.storage_options)
 
 
-def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
+def load_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table as of its newest version; None if there is none.
 
     Raises Flawed for a damaged log on a local path, and ForkedProcess.

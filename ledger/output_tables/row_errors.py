@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerError, OutputNotWritten
-from ledger.rules.output_columns import REFUSED, refused_value
-from ledger.rules.text import escaped
-from ledger.runtime.termination import is_termination, jvm_has_ended
+from ledger.rules.output_columns import REFUSED, split_refusal
+from ledger.rules.text import escape_surrogates
+from ledger.runtime.termination import has_jvm_ended, is_termination
 
 LONGEST = 300
 TRACEBACK = "Traceback (most recent call last):"
@@ -92,7 +92,7 @@ class RowError(NamedTuple):
         return condition[1] if condition else self.type.rpartition(".")[2].removeprefix("Spark")
 
 
-def row_error_of(text: str) -> RowError:
+def parse_row_error(text: str) -> RowError:
     """Return the error from which a reason was made, as far as its text shows."""
     parts = _REASON.fullmatch(text)
     return RowError("", text) if parts is None else RowError(parts["type"], parts["message"] or "", parts["place"])
@@ -100,7 +100,7 @@ def row_error_of(text: str) -> RowError:
 
 def is_lost_race(error: BaseException) -> bool:
     """Return whether a write lost a race with other writers of its table."""
-    first = _first(error)
+    first = _find_first_cause(error)
     return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
 
 
@@ -110,21 +110,21 @@ def is_of_function(error: BaseException) -> bool:
     Return False for the ledger's own errors (except OutputNotWritten), a lost race, a full or failing disk, a cancelled
     job, the end of the process or of the JVM, and an exception that is no `Exception`.
     """
-    if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
+    if not isinstance(error, Exception) or is_termination(error) or has_jvm_ended(error):
         return False
     if isinstance(error, LedgerError) and not isinstance(error, OutputNotWritten):
         return False
-    if failure_of_storage(error) is not None or is_lost_race(error):
+    if find_storage_failure(error) is not None or is_lost_race(error):
         return False
-    return not any(part in _text_of_spark(_first(error)) for part in _CANCELLED)
+    return not any(part in _text_of_spark(_find_first_cause(error)) for part in _CANCELLED)
 
 
-def failure_of_storage(error: BaseException) -> str | None:
+def find_storage_failure(error: BaseException) -> str | None:
     """Return the system's sentence in an error about a full or failing disk; None for other errors.
 
     A user's exception may quote any text. So only errors of the operating system, Spark and delta-rs count.
     """
-    first = _first(error)
+    first = _find_first_cause(error)
     if isinstance(first, OSError) and first.errno is not None:
         return os.strerror(first.errno) if first.errno in _DISK_ERRNOS else None
     if type(first) is OSError or _is_of(first, "deltalake", "_internal"):
@@ -134,7 +134,7 @@ def failure_of_storage(error: BaseException) -> str | None:
     return None if match is None else match["said"]
 
 
-def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
+def match_raised_error(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a pattern in the text of SQL's `raise_error` that ended a task.
 
     A user's exception that quotes this text does not match.
@@ -149,10 +149,10 @@ def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[st
     return pattern.match(text, match.end())
 
 
-def value_refused(error: BaseException) -> tuple[str, str] | None:
+def find_refused_value(error: BaseException) -> tuple[str, str] | None:
     """Return the sentence about a value that the ledger refused in a task, and words for its row."""
-    match = raised_in_sql(error, REFUSED)
-    return None if match is None else refused_value(match)
+    match = match_raised_error(error, REFUSED)
+    return None if match is None else split_refusal(match)
 
 
 def _text_of_spark(error: BaseException) -> str:
@@ -167,33 +167,33 @@ def _is_of(error: BaseException, *packages: str) -> bool:
     return type(error).__module__.partition(".")[0] in packages
 
 
-def row_error(error: BaseException) -> RowError:
-    outer, error = error, _first(error)
+def make_row_error(error: BaseException) -> RowError:
+    outer, error = error, _find_first_cause(error)
     try:
         text = str(error).strip()
     except Exception as unreadable:
         text = f"its text cannot be read ({type(unreadable).__name__})"
-    refusal = value_refused(error)
+    refusal = find_refused_value(error)
     if refusal is not None:
         # Do not name the row, so that users can group messages by reason.
         sentence = outer.reason if isinstance(outer, OutputNotWritten) else refusal[0]
-        return RowError(OutputNotWritten.__name__, _line(sentence))
+        return RowError(OutputNotWritten.__name__, _shorten_line(sentence))
     if _WORKER_ENDED in text:
         return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
     if TRACEBACK in text:
-        return _of_traceback(text)
+        return _parse_traceback(text)
     if type(error).__name__ == "Py4JJavaError" and _CAUSED_BY in text:
-        return _of_java(text.rpartition(_CAUSED_BY)[2])
-    return RowError(type(error).__name__, _line(text), _place(error))
+        return _parse_java_error(text.rpartition(_CAUSED_BY)[2])
+    return RowError(type(error).__name__, _shorten_line(text), _find_own_line(error))
 
 
-def _first(error: BaseException) -> BaseException:
+def _find_first_cause(error: BaseException) -> BaseException:
     if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
-        return _first(error.__cause__)
+        return _find_first_cause(error.__cause__)
     return error
 
 
-def _of_traceback(text: str) -> RowError:
+def _parse_traceback(text: str) -> RowError:
     frames, raised = list[tuple[str, str]](), None
     for line in text.rpartition(TRACEBACK)[2].splitlines()[1:]:
         frame = _FRAME.fullmatch(line)
@@ -202,33 +202,33 @@ def _of_traceback(text: str) -> RowError:
         elif line and not line[0].isspace():
             raised = _RAISED.fullmatch(line)
             break
-    place = _own(frames)
+    place = _choose_own_line(frames)
     if raised is None:
         return RowError("PythonException", "it has no text that could be read", place)
-    message = _line(raised["message"] or "")
+    message = _shorten_line(raised["message"] or "")
     if _NO_SESSION in message:
         message = f"[{_NO_SESSION}] {_WORKERS_IMPORT}"
     return RowError(raised["type"], message, place)
 
 
-def _of_java(text: str) -> RowError:
+def _parse_java_error(text: str) -> RowError:
     name, _, message = text.split("\n\tat ")[0].partition(": ")
-    return RowError(name.strip().rpartition(".")[2], _line(message.strip()))
+    return RowError(name.strip().rpartition(".")[2], _shorten_line(message.strip()))
 
 
-def _place(error: BaseException) -> str | None:
-    return _own([(frame.f_code.co_filename, str(line)) for frame, line in walk_tb(error.__traceback__)])
+def _find_own_line(error: BaseException) -> str | None:
+    return _choose_own_line([(frame.f_code.co_filename, str(line)) for frame, line in walk_tb(error.__traceback__)])
 
 
-def _own(frames: list[tuple[str, str]]) -> str | None:
+def _choose_own_line(frames: list[tuple[str, str]]) -> str | None:
     """Return the innermost line outside all libraries, or else outside this package and Spark."""
     others = [frame for frame in frames if not frame[0].startswith(_PACKAGE_FOLDER) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     candidates = own or others
-    return escaped(f"{Path(candidates[-1][0]).name}:{candidates[-1][1]}") if candidates else None
+    return escape_surrogates(f"{Path(candidates[-1][0]).name}:{candidates[-1][1]}") if candidates else None
 
 
-def _line(text: str) -> str:
+def _shorten_line(text: str) -> str:
     lines = text.splitlines()
-    shortened = escaped(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
+    shortened = escape_surrogates(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
     return shortened if len(shortened) <= LONGEST else f"{shortened[: LONGEST - 3]}..."

@@ -28,27 +28,29 @@ from ledger.rules.output_columns import (
     Columns,
     ColumnsAsked,
     ColumnsDiffer,
-    columns_of,
+    merge_columns,
     properties_of,
-    without_offer,
+    replace_offer,
 )
 
 TRIES = 5
 
 
 @contextmanager
-def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
+def translating_column_errors(
+    location: object, why_not_widened: Callable[[], str | None] = lambda: None
+) -> Iterator[None]:
     """Turn ColumnsDiffer into OutputNotWritten. If `why_not_widened` returns a reason, the error offers no widening."""
     try:
         yield
     except ColumnsDiffer as error:
-        raise OutputNotWritten(location, truly_offered(str(error), why_not_widened), place=error.place) from None
+        raise OutputNotWritten(location, correct_offer(str(error), why_not_widened), place=error.place) from None
 
 
-def truly_offered(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
+def correct_offer(sentence: str, why_not_widened: Callable[[], str | None]) -> str:
     """Return the sentence of an error, without an offer to widen if there is a reason not to widen."""
     why = why_not_widened() if OFFER in sentence else None
-    return sentence if why is None else without_offer(sentence, why)
+    return sentence if why is None else replace_offer(sentence, why)
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def columns_for(
     loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked, first: Callable[[str], str] | None = None
 ) -> Columns:
     """Return the columns that a table has once `rows` (a schema) are in. Raises ColumnsDiffer."""
-    return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
+    return merge_columns(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
 
 
 def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:
@@ -143,10 +145,10 @@ def _require_not_null(schema: Mapping[str, Any], columns: Mapping[str, pa.Chunke
             _require_not_null(one["type"], inner, f"{name}.")
 
 
-def broken_constraint(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
+def make_constraint_error(loaded: DeltaTable, rows: pa.Table) -> ColumnsDiffer:
     """Return the error for rows that delta-rs refused: the broken constraint, if it is found, or all constraints."""
     checks = dict(_checks_of(loaded))
-    broken = _first_broken(checks, rows)
+    broken = _find_first_broken(checks, rows)
     if broken is None:
         names = ", ".join([*checks, "NOT NULL inside a column"])
         return ColumnsDiffer(f"a row breaks one of the table's constraints ({names}): mend the row, or leave it out")
@@ -165,7 +167,7 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
             yield f"invariant of the column {one['name']} ({expression})", expression
 
 
-def _first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
+def _find_first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
             # delta-rs queries only Delta tables, so make one of the rows.

@@ -15,19 +15,19 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.alterations import unappendable, why_forgetful
-from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands, with_all_columns
-from ledger.delta_log.local_commits import commit_files, commits_here
+from ledger.delta_log.alterations import explain_forgetting, list_unappendable_features
+from ledger.delta_log.delta_rs_commits import add_missing_columns, commit_nothing, conflicts, properties, read_demands
+from ledger.delta_log.local_commits import can_commit_here, commit_files
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputNotWritten, OutputUnreadable
-from ledger.output_tables.arrow_types import schema_of_rows, with_room
-from ledger.output_tables.exact_casts import first_true, first_value, fitted, row_in_words
-from ledger.output_tables.files_aside import Bounds, RowsAside, corrected, exact_bounds
+from ledger.output_tables.arrow_types import schema_of_rows, widen_decimals
+from ledger.output_tables.exact_casts import describe_row, first_true, first_value, fit_columns
+from ledger.output_tables.files_aside import Bounds, RowsAside, correct_file, exact_bounds
 from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
 from ledger.output_tables.publishing import (
     DeltaRsOutputs,
-    loaded_output,
+    load_output,
     require_uncommitted,
     target_of,
     why_not_widened,
@@ -36,12 +36,12 @@ from ledger.output_tables.publishing import (
 from ledger.output_tables.schemas import (
     REFUSED,
     add,
-    broken_constraint,
-    columns_differ,
     columns_for,
     create,
+    make_constraint_error,
     require_not_null,
     schema_of,
+    translating_column_errors,
 )
 from ledger.rules.location import S3, recorded
 from ledger.rules.output_columns import (
@@ -49,12 +49,12 @@ from ledger.rules.output_columns import (
     Columns,
     ColumnsAsked,
     ColumnsDiffer,
-    columns_of_new,
-    stored_as_null,
-    stored_as_text,
-    without_maps_of_local_times,
+    describe_stored_null,
+    describe_stored_text,
+    drop_maps_of_local_times,
+    plan_new_columns,
 )
-from ledger.rules.publishable import MAPPING, not_applied
+from ledger.rules.publishable import MAPPING, list_unapplied_demands
 from ledger.store.protocol import ArrowOutputs
 
 #: The metadata by which Spark marks a text column as CHAR(n) or VARCHAR(n). delta-rs ignores it.
@@ -73,32 +73,32 @@ def _require_appendable(location: str, loaded: DeltaTable) -> None:
 
     Such a table forgets its transactions, or takes no fence from delta-rs.
     """
-    if forgetful := why_forgetful(loaded.metadata().configuration):
+    if forgetful := explain_forgetting(loaded.metadata().configuration):
         raise OutputNotWritten(location, forgetful)
-    beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
+    beyond = list_unappendable_features(loaded) if list_unapplied_demands(read_demands(loaded)) else []
     if beyond:
         problem = f"the table has the feature {', '.join(beyond)}, with which delta-rs writes no rows"
         raise OutputNotWritten(location, f"{problem}. Write a DataFrame of Spark's, by a ledger that has a session")
 
 
-def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    with _row_named(rows):
-        return fitted(rows, columns.schema)
+def _fit_rows(rows: pa.Table, columns: Columns) -> pa.Table:
+    with _naming_row(rows):
+        return fit_columns(rows, columns.schema)
 
 
-def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+def _add_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Add the absent columns as nulls if the table has column mapping: delta-rs accepts no other rows."""
     is_mapped = loaded.metadata().configuration.get(MAPPING, "none") != "none"
-    return with_all_columns(loaded, rows) if is_mapped else rows
+    return add_missing_columns(loaded, rows) if is_mapped else rows
 
 
 @contextmanager
-def _row_named(rows: pa.Table) -> Iterator[None]:
+def _naming_row(rows: pa.Table) -> Iterator[None]:
     try:
         yield
     except ColumnsDiffer as error:
         if error.row is not None:
-            error.place = row_in_words(rows, error.row)
+            error.place = describe_row(rows, error.row)
         raise
 
 
@@ -123,7 +123,7 @@ class DeltaRsOutputTables:
         self._storage_options = dict(storage_options or {}) or None
         self._known_elsewhere, self._sync = known_elsewhere, sync
 
-    def output_log(self, location: str, application: str) -> OutputLog:
+    def read_output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
             loaded = self._output(location)
             committed = loaded.transaction_version(application)
@@ -133,10 +133,10 @@ class DeltaRsOutputTables:
 
     def fence_output(self, location: str, application: str, version: int) -> None:
         with unreadable(location):
-            loaded, stored = self._output(location), self._stored(location)
+            loaded, stored = self._output(location), self._open_storage(location)
             require_uncommitted(loaded, application)
             metadata, transaction = {"verb": "fence"}, (application, version)
-            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+            if isinstance(stored, LocalFiles) and can_commit_here(loaded, stored):
                 require = partial(require_uncommitted, application=application)
                 commit_files(loaded, stored, [], metadata, [transaction], require, cleans_log=True)
             else:
@@ -152,20 +152,20 @@ class DeltaRsOutputTables:
     def prepare_output(
         self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
     ) -> pa.Table:
-        loaded, stored = loaded_output(location, self._options_of(location)), self._stored(location)
-        with columns_differ(location, lambda: None if loaded is None else why_not_widened(loaded)):
+        loaded, stored = load_output(location, self._options_of(location)), self._open_storage(location)
+        with translating_column_errors(location, lambda: None if loaded is None else why_not_widened(loaded)):
             if loaded is None:
-                columns = columns_of_new(schema_of_rows(rows), asked)
-                columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
-                rows = _fitted(rows, columns)
+                columns = plan_new_columns(schema_of_rows(rows), asked)
+                columns = replace(columns, schema=widen_decimals(columns.schema, rows, asked.declared))
+                rows = _fit_rows(rows, columns)
                 with alone():
-                    create(location, without_maps_of_local_times(columns), self._options_of(location), stored)
+                    create(location, drop_maps_of_local_times(columns), self._options_of(location), stored)
             else:
                 _require_appendable(location, loaded)
                 columns = _columns_for(loaded, rows, asked)
-                with _row_named(rows):
+                with _naming_row(rows):
                     require_not_null(loaded, rows)
-                rows = _fitted(rows, columns)
+                rows = _fit_rows(rows, columns)
                 if columns.retyped:
                     with alone():
                         self._widen(location, rows, asked)
@@ -181,24 +181,24 @@ class DeltaRsOutputTables:
         asked: ColumnsAsked,
     ) -> None:
         for tried in range(TRIES):
-            loaded, stored = self._output(location), self._stored(location)
+            loaded, stored = self._output(location), self._open_storage(location)
             require_uncommitted(loaded, application)
-            with columns_differ(location, partial(why_not_widened, loaded)):
+            with translating_column_errors(location, partial(why_not_widened, loaded)):
                 columns = _columns_for(loaded, rows, asked)
-                with _row_named(rows):
+                with _naming_row(rows):
                     require_not_null(loaded, rows)
-                ready = _fitted(rows, columns)
-                with _row_named(rows):
+                ready = _fit_rows(rows, columns)
+                with _naming_row(rows):
                     _require_partitions_kept(loaded, ready)
             if columns.retyped:
                 # Another writer has made the table, or changed its columns, since the rows were prepared.
                 self._widen(location, rows, asked)
                 continue
-            schema_before, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
+            schema_before, applied = schema_of(loaded), _copy_nested_columns(_pad_char_columns(loaded, ready))
             bounds = exact_bounds(applied.drop_columns(_partitions_in(loaded, applied)))
-            how = _without_wrong_statistics(applied.schema, bounds)
+            how = _choose_writer_properties(applied.schema, bounds)
             try:
-                here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
+                here, is_plain = can_commit_here(loaded, stored), not list_unapplied_demands(read_demands(loaded))
                 # delta-rs's own append would describe the files misleadingly (see `files_aside`).
                 is_misdescribed = bounds is None or any(_has_long_decimal(one.type) for one in applied.schema)
                 is_staged = here or (is_misdescribed and is_plain)
@@ -213,7 +213,7 @@ class DeltaRsOutputTables:
                 with conflicts():
                     commit_properties = properties(metadata, (application, version))
                     how |= {"schema_mode": "merge"} if columns.added else {}
-                    applied = applied if columns.added else _with_absent_columns(loaded, applied)
+                    applied = applied if columns.added else _add_absent_columns(loaded, applied)
                     write_deltalake(loaded, applied, mode="append", commit_properties=commit_properties, **how)
                 stored.make_durable(loaded.version())
                 return
@@ -224,14 +224,14 @@ class DeltaRsOutputTables:
             except DeltaError as error:
                 if REFUSED not in str(error):
                     raise
-                with columns_differ(location), _row_named(rows):
-                    raise broken_constraint(loaded, ready) from error
+                with translating_column_errors(location), _naming_row(rows):
+                    raise make_constraint_error(loaded, ready) from error
         raise Conflict(f"others changed the columns of {location} {TRIES} times in the meantime")
 
     def _widen(self, location: str, rows: pa.Table, asked: ColumnsAsked) -> None:
         for tried in range(TRIES):
-            loaded, stored = self._output(location), self._stored(location)
-            with columns_differ(location, partial(why_not_widened, loaded)):
+            loaded, stored = self._output(location), self._open_storage(location)
+            with translating_column_errors(location, partial(why_not_widened, loaded)):
                 columns = _columns_for(loaded, rows, asked)
                 if not columns.retyped:
                     return
@@ -264,7 +264,7 @@ class DeltaRsOutputTables:
         publishing, columns = self.output_publishing(location), schema_of(loaded)
         aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
-            files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
+            files = [correct_file(one, bounds, columns) for one in aside.write(rows, **how)]
             # If an error leaves open whether the files are published, they stay.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
@@ -276,11 +276,11 @@ class DeltaRsOutputTables:
             if is_unneeded:
                 aside.remove()
 
-    def _stored(self, location: str) -> TableStorage:
+    def _open_storage(self, location: str) -> TableStorage:
         return table_files(location, self._options_of(location), sync=self._sync)
 
     def _output(self, location: str) -> DeltaTable:
-        loaded = loaded_output(location, self._options_of(location))
+        loaded = load_output(location, self._options_of(location))
         if loaded is None:
             raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
         return loaded
@@ -296,11 +296,11 @@ def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
-            raise ColumnsDiffer(stored_as_text(name), first_true(values.is_valid()))
+            raise ColumnsDiffer(describe_stored_text(name), first_true(values.is_valid()))
         if pa.types.is_string(values.type):
             row = first_true(pc.is_in(values, pa.array(["", NULL_PARTITION])))
             if row is not None:
-                raise ColumnsDiffer(stored_as_null(name), row)
+                raise ColumnsDiffer(describe_stored_null(name), row)
 
 
 def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
@@ -314,11 +314,11 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
     )
 
 
-def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
+def _choose_writer_properties(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """Return the settings by which delta-rs leaves out bounds that would make readers skip a file wrongly.
 
-    If `bounds` is None, no column gets statistics. Otherwise long decimals outside structs get none. `corrected` adds
-    the exact bounds to files that `_publish_rows` publishes.
+    If `bounds` is None, no column gets statistics. Otherwise long decimals outside structs get none. `correct_file`
+    adds the exact bounds to files that `_publish_rows` publishes.
     """
     none = ColumnProperties(statistics_enabled="NONE")
     if bounds is None:
@@ -336,7 +336,7 @@ def _has_long_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)
 
 
-def _without_offsets(rows: pa.Table) -> pa.Table:
+def _copy_nested_columns(rows: pa.Table) -> pa.Table:
     """Copy nested columns: delta-rs aborts the process for a struct in a struct that is a slice of a longer array."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
@@ -345,7 +345,7 @@ def _without_offsets(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+def _pad_char_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """Return the rows with texts in CHAR(n) columns filled up with spaces, as Spark writes them."""
     for field in loaded.schema().fields:
         kind = field.metadata.get(LENGTH)

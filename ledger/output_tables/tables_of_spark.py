@@ -8,7 +8,7 @@ from ledger.delta_log.alterations import FORGETS
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
-from ledger.rules.location import for_spark
+from ledger.rules.location import name_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +28,9 @@ class SparkOutputTables:
     def session(self) -> SparkSession:
         return self._engine.session
 
-    def output_log(self, location: str, application: str) -> OutputLog:
+    def read_output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
-            state = self._engine.state_at(for_spark(location))
+            state = self._engine.state_at(name_for_spark(location))
             _require_there(location, state)
             committed_version = state.transactions().get(application)
             committed = int(committed_version.get()) if committed_version.isDefined() else None
@@ -46,12 +46,12 @@ class SparkOutputTables:
         from ledger.delta_log.spark_commits import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
-            transaction = self._engine.begin(session, for_spark(location))
+            transaction = self._engine.begin(session, name_for_spark(location))
             _require_there(location, transaction.snapshot())
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
             commit_nothing(session, transaction, (application, version))
-            self._engine.make_durable_at(for_spark(location))
+            self._engine.make_durable_at(name_for_spark(location))
 
     def arrow_outputs(self) -> None:
         return None

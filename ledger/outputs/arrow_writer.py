@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.client.tables import arrow_table, is_text
+from ledger.client.tables import is_text, read_arrow_table
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
-from ledger.outputs.messages import CARRIED, Named, named_by_array, require_failed
-from ledger.outputs.targets import not_written, place_of, refusal_of
+from ledger.outputs.messages import CARRIED, Named, require_failed, resolve_array
+from ledger.outputs.targets import not_written, place_of, restate_refusal
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
@@ -29,7 +29,7 @@ class ArrowWriter:
     def __init__(
         self, outputs: OutputWrites, rows: Any, table: object, failed: str | None, asked: ColumnsAsked = NOTHING_ASKED
     ) -> None:
-        table_rows = arrow_table("rows", rows)
+        table_rows = read_arrow_table("rows", rows)
         if table_rows is None:
             bound, fix = (
                 "Must be a DataFrame or an Arrow table",
@@ -43,7 +43,12 @@ class ArrowWriter:
             is_done = table_rows[failed].is_null()
             self._exceptions = table_rows.filter(pa.compute.invert(is_done))
             table_rows = table_rows.filter(is_done).drop_columns([failed])
-        self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), table_rows, table, outputs
+        self._engine, self._rows, self._table, self._outputs = (
+            outputs.require_arrow_writer(),
+            table_rows,
+            table,
+            outputs,
+        )
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
         # Raises UnsafeStorage or StorageFailed for the storage.
@@ -61,15 +66,15 @@ class ArrowWriter:
         return contextlib.nullcontext()
 
     def named(self, column: str, queue: str) -> Named:
-        named = named_by_array(_texts(self._rows[column]), queue)
+        named = resolve_array(_texts(self._rows[column]), queue)
         # Without the failed rows, the other rows do not have the numbers that the caller knows.
         return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
         return self._exceptions.select([column, self._failed])
 
-    def named_failed(self, column: str, queue: str) -> Named:
-        return named_by_array(_texts(self._exceptions[column]), queue)
+    def find_named_failed(self, column: str, queue: str) -> Named:
+        return resolve_array(_texts(self._exceptions[column]), queue)
 
     @releasing
     def make(self, before_changing: Callable[[], None]) -> Location:
@@ -103,9 +108,9 @@ class ArrowWriter:
     def ended(self, *, written: bool) -> None:
         pass
 
-    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
+    def make_error(self, location: str, failure: Exception) -> OutputNotWritten:
         # An error about columns is an OutputNotWritten already.
-        return refusal_of(location, failure) or OutputNotWritten(location, reason(failure))
+        return restate_refusal(location, failure) or OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ledger.client.access import Access
 from ledger.delta_log.protocol import Conflict, reason
 from ledger.errors import OutputNotWritten
-from ledger.outputs.writers import writer_of
+from ledger.outputs.writers import make_writer
 from ledger.rules import message_id as ids
 from ledger.rules.location import is_name
 from ledger.rules.receipt_handle import ReceiptHandle, encode
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )
 
 
-def failed_messages(
+def make_failed_rows(
     queue: QueueRecord, grant: Grant, stored: Sequence[StoredMessage], reasons: pa.Table | None, verdict: str
 ) -> pa.Table:
     """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
@@ -67,7 +67,7 @@ class Failures:
         """
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
-        writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)
+        writer = make_writer(self._access, rows if alone else self._access.spark().of(rows), self._table)
         about = hashlib.sha256("".join(sorted(rows["message_id"].to_pylist())).encode()).hexdigest()[:16]
         with writer.evaluated():
             location = writer.make(lambda: None).text
@@ -78,5 +78,5 @@ class Failures:
                 if "committed before" not in str(conflict):
                     raise OutputNotWritten(location, reason(conflict)) from conflict
             except Exception as error:
-                raise writer.error_of(location, error) from error
+                raise writer.make_error(location, error) from error
             writer.ended(written=True)

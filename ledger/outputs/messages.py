@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.client.tables import arrow_table, is_spark, is_text, require_column, require_list
+from ledger.client.tables import is_spark, is_text, read_arrow_table, require_column, require_list
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules import visibility as rule
@@ -58,7 +58,7 @@ _DIGIT[list(b"0123456789abcdef")] = range(16)
 SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", "last_seq")])
 
 
-def named_by_values(values: Iterable[object], queue: str) -> Named:
+def resolve_values(values: Iterable[object], queue: str) -> Named:
     """Return what a list of values names. `queue` is the id of the queue whose handles count."""
     places: set[tuple[str, int]] = set()
     receipts, nulls, strange, row = set(), 0, list[str](), None
@@ -87,7 +87,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
     return Named(messages, frozenset(receipts), nulls, len(strange), strange[0] if strange else None, row)
 
 
-def named_by_ids(values: pa.ChunkedArray) -> Named | None:
+def resolve_ids(values: pa.ChunkedArray) -> Named | None:
     """Return what an array of message ids and nulls names; None if the array has any other value."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
@@ -122,8 +122,8 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
     return Named(pa.table(columns, schema=SEGMENT_RUNS), frozenset(), nulls, 0, None, row)
 
 
-def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
-    return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
+def resolve_array(values: pa.ChunkedArray, queue: str) -> Named:
+    return resolve_ids(values) or resolve_values(values.to_pylist(), queue)
 
 
 def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
@@ -132,7 +132,7 @@ def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
     return values.dictionary_encode()
 
 
-def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
+def resolve_column(frame: DataFrame, column: str, queue: str) -> Named:
     """Return what a string column of a DataFrame names.
 
     The driver gets a bitmap for each block of messages that the column names. Ids, and the handles of each receipt,
@@ -140,9 +140,9 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
     """
     from pyspark.sql import functions as F
 
-    value = F.col(columns.quoted(column))
+    value = F.col(columns.quote_column(column))
     is_id = value.rlike(f"^{ids.MESSAGE_ID.pattern}$") & (F.length(value) == ids.SEGMENT_LENGTH + 8)
-    is_handle = columns.handle_is_valid(value, F.col(_PARTS), queue)
+    is_handle = columns.is_valid_handle(value, F.col(_PARTS), queue)
     parts = columns.handle_parts(F.col(_PARTS))
     ordinal = F.conv(F.substring(value, ids.SEGMENT_LENGTH + 1, 8), 16, 10).cast("bigint")
     rows = frame.withColumn(_PARTS, columns.split_handle(value)).select(
@@ -159,7 +159,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
     ours = [row for row in groups if row["kind"] in (ID, HANDLE)]
     strange = [row for row in groups if row["kind"] == OTHER]
     return Named(
-        _joined(ours),
+        _join_bitmaps(ours),
         frozenset(row["receipt_id"] for row in ours if row["kind"] == HANDLE),
         sum(row["rows"] for row in groups if row["kind"] == NOTHING),
         sum(row["rows"] for row in strange),
@@ -167,7 +167,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
     )
 
 
-def _joined(rows: list[dict[str, Any]]) -> pa.Table:
+def _join_bitmaps(rows: list[dict[str, Any]]) -> pa.Table:
     blocks: dict[tuple[str, int], np.ndarray] = {}
     for row in rows:
         key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
@@ -184,8 +184,8 @@ def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, in
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, wanted_runs = (
-        _sorted_runs(claimed, names, lane),
-        _sorted_runs(named, names, np.zeros(named.num_rows, dtype=np.int64)),
+        _sort_runs(claimed, names, lane),
+        _sort_runs(named, names, np.zeros(named.num_rows, dtype=np.int64)),
     )
     pieces = held.cut(wanted_runs.first, wanted_runs.last)
     is_strange = pieces.code == ABSENT
@@ -206,13 +206,13 @@ def first_id(runs: pa.Table) -> str:
     return ids.message_id(runs["segment"][0].as_py(), runs["first_seq"][0].as_py())
 
 
-def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
+def find_other_messages(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
     """Return the messages of a claim that are not in `runs_left_out`."""
     names = claimed["segment"].unique().to_pylist()
     runs_left_out = runs_left_out.filter(pa.compute.is_in(runs_left_out["segment"], pa.array(names, pa.string())))
     taken, claimed_runs = (
-        _sorted_runs(runs_left_out, names, np.zeros(runs_left_out.num_rows, dtype=np.int64)),
-        _placed(claimed, names),
+        _sort_runs(runs_left_out, names, np.zeros(runs_left_out.num_rows, dtype=np.int64)),
+        _make_runs(claimed, names),
     )
     pieces = taken.cut(claimed_runs.first, claimed_runs.last)
     remaining = pieces.where(pieces.code == ABSENT)
@@ -226,13 +226,13 @@ def others_of_claim(claimed: pa.Table, runs_left_out: pa.Table) -> pa.Table:
     return rows
 
 
-def _placed(runs: pa.Table, names: list[str]) -> Runs:
+def _make_runs(runs: pa.Table, names: list[str]) -> Runs:
     """Return runs in the order of the table. Each run's code is its row number."""
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 
 
-def _sorted_runs(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
+def _sort_runs(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, place, code).in_order()
 
@@ -253,7 +253,7 @@ class OutputRows(Protocol):
     def named(self, column: str, queue: str) -> Named:
         """Return which messages a column names."""
 
-    def named_failed(self, column: str, queue: str) -> Named:
+    def find_named_failed(self, column: str, queue: str) -> Named:
         """Return which messages a column of the failed rows names."""
 
 
@@ -264,7 +264,7 @@ class Chosen(NamedTuple):
     failed: pa.Table
 
 
-def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
+def choose_messages(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Each value of `messages` must name a message of the claim. Unless `messages` is a column of the rows, their columns
@@ -272,21 +272,23 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: An
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
-        return _in_claim(grant, claimed, _of_column(queue, rows, messages), "messages", f"column {messages} of rows")
+        return _require_in_claim(
+            grant, claimed, _resolve_named_column(queue, rows, messages), "messages", f"column {messages} of rows"
+        )
     chosen, what = claimed, "the claim"
     if messages is not None:
         chosen, what = (
-            _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
+            _require_in_claim(grant, claimed, _resolve_given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
     # If the caller names the messages, a column of CARRIED that names no message has another meaning.
-    columns = _named(queue, rows)
+    columns = _resolve_id_columns(queue, rows)
     for column, named in _columns_with_messages(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, what, exactly=messages is not None)
     return chosen
 
 
-def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
+def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
     If the rows have ids or handles, each other message must have a row, and a failed message must not. Without ids and
@@ -294,13 +296,13 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
-        named, what = rows.named_failed(id_column(rows), queue.id), f"rows with a value in {failed}"
+        named, what = rows.find_named_failed(find_id_column(rows), queue.id), f"rows with a value in {failed}"
     else:
-        named, what = _given(queue, failed, "failed"), "failed"
-    exceptions = _in_claim(grant, claimed, named, "failed", what)
-    others = others_of_claim(claimed, exceptions).select(RUNS.names)
-    by = id_column(rows) if isinstance(failed, str) else None
-    columns = _named(queue, rows)
+        named, what = _resolve_given(queue, failed, "failed"), "failed"
+    exceptions = _require_in_claim(grant, claimed, named, "failed", what)
+    others = find_other_messages(claimed, exceptions).select(RUNS.names)
+    by = find_id_column(rows) if isinstance(failed, str) else None
+    columns = _resolve_id_columns(queue, rows)
     # If no column names a message, a column of nulls, a column without rows, and the column `by` say that no message
     # has a row. Any other column has another meaning.
     carried = (
@@ -319,7 +321,7 @@ def all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> 
     return Chosen(others, exceptions)
 
 
-def id_column(rows: OutputRows) -> str:
+def find_id_column(rows: OutputRows) -> str:
     carried = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
     if carried is None:
         raise InvalidParameterValue(
@@ -339,12 +341,12 @@ def _columns_with_messages(columns: list[tuple[str, Named]]) -> list[tuple[str, 
     return [(column, named) for column, named in columns if named.messages.num_rows]
 
 
-def _named(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
+def _resolve_id_columns(queue: QueueRecord, rows: OutputRows) -> list[tuple[str, Named]]:
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
     return [(column, rows.named(column, queue.id)) for column in columns]
 
 
-def _of_column(queue: QueueRecord, rows: OutputRows, column: str) -> Named:
+def _resolve_named_column(queue: QueueRecord, rows: OutputRows, column: str) -> Named:
     kinds = rows.columns
     if column not in kinds:
         raise InvalidParameterValue(
@@ -355,30 +357,30 @@ def _of_column(queue: QueueRecord, rows: OutputRows, column: str) -> Named:
     return rows.named(column, queue.id)
 
 
-def _given(queue: QueueRecord, messages: Any, field: str) -> Named:
+def _resolve_given(queue: QueueRecord, messages: Any, field: str) -> Named:
     if is_spark(messages):
         from ledger.store.delta.dataframes.frames import require_column as require_column_of_frame
 
-        column = _naming(messages.columns)
+        column = _choose_naming_column(messages.columns)
         require_column_of_frame(messages, column, "string")
-        return named_by_column(messages, column, queue.id)
-    table = arrow_table(field, messages)
+        return resolve_column(messages, column, queue.id)
+    table = read_arrow_table(field, messages)
     if table is None:
-        return named_by_values(require_list(field, messages), queue.id)
-    return named_by_array(require_column(table, _naming(table.column_names), is_text, "string"), queue.id)
+        return resolve_values(require_list(field, messages), queue.id)
+    return resolve_array(require_column(table, _choose_naming_column(table.column_names), is_text, "string"), queue.id)
 
 
-def _naming(columns: Sequence[str]) -> str:
+def _choose_naming_column(columns: Sequence[str]) -> str:
     return CARRIED[0] if CARRIED[0] in columns and HANDLE_COLUMN not in columns else HANDLE_COLUMN
 
 
-def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: str) -> pa.Table:
+def _require_in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: str) -> pa.Table:
     if named.nulls or named.others:
         raise InvalidParameterValue(
             field,
             named.example,
             f"In {what}, {named.nulls + named.others:,} are neither a message id nor a receipt handle of the queue"
-            f"{_at(named)}",
+            f"{_describe_row(named)}",
             "Leave these values out.",
         )
     runs, strangers, _ = compare_with_claim(claimed, named.messages)
@@ -388,7 +390,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
             what,
             f"Must be messages of the claim {grant.receipt_id}; "
             + (
-                f"{strangers:,} are not, message {first_id(others_of_claim(named.messages, claimed))} for one"
+                f"{strangers:,} are not, message {first_id(find_other_messages(named.messages, claimed))} for one"
                 if strangers
                 else "the handles are of another receipt"
             ),
@@ -396,7 +398,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
     return runs
 
 
-def _at(named: Named) -> str:
+def _describe_row(named: Named) -> str:
     if named.row is not None:
         return f" (row {named.row} for one)"
     return "" if named.example is None else f" ({named.example!r} for one)"
@@ -406,16 +408,16 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     _, strangers, missing = compare_with_claim(chosen, named.messages)
     wrong = []
     if strangers:
-        example = first_id(others_of_claim(named.messages, chosen))
+        example = first_id(find_other_messages(named.messages, chosen))
         wrong.append(f"there are rows about {strangers:,} messages that are not in {what} (message {example} for one)")
     if named.receipts - {grant.receipt_id}:
         wrong.append("there are handles of another receipt")
     if exactly and missing:
-        example = first_id(others_of_claim(chosen, named.messages))
+        example = first_id(find_other_messages(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
     # Without `exactly`, some rows may have null in the column, but not all: a join may have found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
-        wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
+        wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_describe_row(named)}")
     if wrong:
         raise InvalidParameterValue(
             "rows",
@@ -459,37 +461,37 @@ def give_back_each(
             postponed=hidden,
             mark=mark + number,
         )
-        for number, (why, some) in enumerate(_by_reason(queue, runs.select(RUNS.names), reasons, without))
+        for number, (why, some) in enumerate(_group_by_reason(queue, runs.select(RUNS.names), reasons, without))
     ]
 
 
-def _by_reason(
+def _group_by_reason(
     queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """Yield pairs of a reason and its messages: the most frequent reasons, then FURTHER, then `without`."""
     remaining = runs
     if reasons is not None and reasons.num_rows and remaining.num_rows:
-        first = _first_of_each(reasons)
-        texts_kept = [rule.kept(text) for text in first.column(1).to_pylist()]
-        texts, names = pa.array(texts_kept, pa.string()), rule.distinct(texts_kept)
+        first = _keep_first_of_each(reasons)
+        texts_kept = [rule.clean_any_reason(text) for text in first.column(1).to_pylist()]
+        texts, names = pa.array(texts_kept, pa.string()), rule.list_frequent_reasons(texts_kept)
         for why in names:
-            part, remaining = _parted(queue, remaining, first.column(0).filter(pc.equal(texts, why)))
+            part, remaining = _split_named(queue, remaining, first.column(0).filter(pc.equal(texts, why)))
             yield from ((why, part),) if part.num_rows else ()
         further = pc.and_(pc.is_valid(texts), pc.invert(pc.is_in(texts, pa.array(names, pa.string()))))
-        part, remaining = _parted(queue, remaining, first.column(0).filter(further))
+        part, remaining = _split_named(queue, remaining, first.column(0).filter(further))
         yield from ((rule.FURTHER, part),) if part.num_rows else ()
     if remaining.num_rows:
         yield without, remaining
 
 
-def _first_of_each(reasons: pa.Table) -> pa.Table:
+def _keep_first_of_each(reasons: pa.Table) -> pa.Table:
     named = reasons.filter(pc.is_valid(reasons.column(0)))
     codes = named.column(0).combine_chunks().cast(pa.large_string()).dictionary_encode().indices.to_numpy()
     return named.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 
 
-def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
+def _split_named(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
     if not len(named):
         return runs.slice(0, 0), runs
-    named_runs = compare_with_claim(runs, named_by_array(named, queue).messages)[0]
-    return named_runs, others_of_claim(runs, named_runs).select(RUNS.names)
+    named_runs = compare_with_claim(runs, resolve_array(named, queue).messages)[0]
+    return named_runs, find_other_messages(runs, named_runs).select(RUNS.names)

@@ -21,28 +21,28 @@ from ledger.delta_log.storage import log_file
 from ledger.errors import LedgerError, OutputNotWritten, StorageFailed
 from ledger.output_tables.files_aside import staged_file
 from ledger.output_tables.protocol import Target, require_same
-from ledger.output_tables.row_errors import TRACEBACK, row_error, value_refused
-from ledger.output_tables.schemas import truly_offered
-from ledger.outputs.messages import Named, named_by_array, named_by_column, named_by_ids
+from ledger.output_tables.row_errors import TRACEBACK, find_refused_value, make_row_error
+from ledger.output_tables.schemas import correct_offer
+from ledger.outputs.messages import Named, resolve_array, resolve_column, resolve_ids
 from ledger.outputs.targets import (
-    different_columns,
+    describe_different_columns,
     empty_writer,
     is_about_columns,
     not_written,
-    partitions_of,
-    refusal_of,
+    read_partitions,
+    read_spark_table,
     require_transactions_kept,
-    table_of_spark,
+    restate_refusal,
 )
-from ledger.place import absent_folders, remove_empty
+from ledger.place import find_absent_folders, remove_empty
 from ledger.rules import output_doubts, staging
-from ledger.rules.location import Location, for_spark
+from ledger.rules.location import Location, name_for_spark
 from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.publishable import FOLDER, Demands
 from ledger.store.delta.commit.folders import Folders, folders_below
 from ledger.store.delta.commit.locks import releasing, table_lock
-from ledger.store.delta.dataframes.column_casts import fitted
-from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.column_casts import fit_frame
+from ledger.store.delta.dataframes.columns import quote_column
 from ledger.store.delta.dataframes.evaluation import evaluated_once, stored_in_microseconds
 from ledger.store.protocol import OutputWrites
 
@@ -69,7 +69,7 @@ class StagedRows:
         self._publishing, self._spark, self._now = publishing, spark, now
         self._name = staging.new_folder(now)
         self._place = f"{location.rstrip('/')}/{FOLDER}/{self._name}"
-        self._made = absent_folders(f"{location.rstrip('/')}/{FOLDER}")
+        self._made = find_absent_folders(f"{location.rstrip('/')}/{FOLDER}")
         writes = folders_below(f"{location.rstrip('/')}/{FOLDER}", spark, publishing.storage_options or {})
         assert writes is not None
         self._writes: Folders = writes
@@ -84,7 +84,7 @@ class StagedRows:
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         with stored_in_microseconds(rows):
-            writer.save(for_spark(self._place))
+            writer.save(name_for_spark(self._place))
         log = self._writes.read(f"{self._name}/{log_file(1)}")
         if log is None:
             # Without a row Delta may commit nothing.
@@ -103,13 +103,13 @@ class StagedRows:
 
     def named(self, column: str, queue: str) -> Named:
         """Return which messages a column of the written rows names."""
-        named = self._by_driver(column)
+        named = self._resolve_by_driver(column)
         if named is None:
-            written = self._spark.read.format("delta").load(for_spark(self._place))
-            named = named_by_column(written, column, queue)
+            written = self._spark.read.format("delta").load(name_for_spark(self._place))
+            named = resolve_column(written, column, queue)
         return named
 
-    def _by_driver(self, column: str) -> Named | None:
+    def _resolve_by_driver(self, column: str) -> Named | None:
         paths = [file.path.removeprefix(f"{FOLDER}/{self._name}/") for file in self.files]
         count = self.count
         if count is None or count > MOST_BY_DRIVER:
@@ -119,7 +119,7 @@ class StagedRows:
         except (OSError, StorageFailed, pa.ArrowException):
             # Spark wrote the files, so let Spark read them.
             return None
-        return None if values is None or not _is_text(values.type) else named_by_ids(values)
+        return None if values is None or not _is_text(values.type) else resolve_ids(values)
 
     def is_too_old(self, now: int) -> bool:
         """Return whether a VACUUM may soon remove the files."""
@@ -168,14 +168,14 @@ class _DataFrameWriter:
         return {name: kind for name, kind in self._rows.dtypes if name != self._failed}
 
     @contextlib.contextmanager
-    def _parted(self) -> Iterator[None]:
+    def _parting_failed_rows(self) -> Iterator[None]:
         """Compute the rows once for the block, and take out the failed rows."""
         if self._failed is None:
             yield
             return
         with contextlib.ExitStack() as until_written:
             kept = self._evaluate_once(until_written)
-            is_done = kept[quoted(self._failed)].isNull()
+            is_done = kept[quote_column(self._failed)].isNull()
             self._rows, self._exceptions = kept.where(is_done).drop(self._failed), kept.where(~is_done)
             yield
 
@@ -185,24 +185,24 @@ class _DataFrameWriter:
         except LedgerError:
             raise
         except Exception as error:
-            raise self.error_of(str(self._table), error) from error
+            raise self.make_error(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
         if not isinstance(self._exceptions, pa.Table):
-            names = [quoted(name) for name in (column, self._failed) if name is not None]
+            names = [quote_column(name) for name in (column, self._failed) if name is not None]
             self._exceptions = self._exceptions.select(names).toArrow()
         return self._exceptions
 
-    def named_failed(self, column: str, queue: str) -> Named:
-        return named_by_array(self.failed(column)[column], queue)
+    def find_named_failed(self, column: str, queue: str) -> Named:
+        return resolve_array(self.failed(column)[column], queue)
 
-    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
-        refusal = refusal_of(location, failure)
+    def make_error(self, location: str, failure: Exception) -> OutputNotWritten:
+        refusal = restate_refusal(location, failure)
         if refusal is not None:
             return refusal
-        refused_value = value_refused(failure)
+        refused_value = find_refused_value(failure)
         if refused_value is not None:
-            problem = truly_offered(refused_value[0], partial(self._why_not_widened, location))
+            problem = correct_offer(refused_value[0], partial(self._why_not_widened, location))
             return OutputNotWritten(location, problem, place=refused_value[1])
         return OutputNotWritten(location, self._reason(location, failure))
 
@@ -212,11 +212,11 @@ class _DataFrameWriter:
     def _reason(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
-                table_types = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
+                table_types = dict(self._spark.read.format("delta").load(name_for_spark(location)).dtypes)
                 # A column that the rows lack becomes null in the table.
-                return reason(failure) + different_columns(self.columns, table_types, needs_all=False)
+                return reason(failure) + describe_different_columns(self.columns, table_types, needs_all=False)
         # Spark's first line only says that a Python worker raised something.
-        return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
+        return make_row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
 class StagedWriter(_DataFrameWriter):
@@ -250,7 +250,7 @@ class StagedWriter(_DataFrameWriter):
         location = self._place.text
         self._staged = StagedRows(self._publishing, self._spark, location, self._clock())
         try:
-            with self._parted():
+            with self._parting_failed_rows():
                 self._stage(location)
                 self._outputs.step("staged")
                 yield
@@ -262,10 +262,10 @@ class StagedWriter(_DataFrameWriter):
 
     def _stage(self, location: str) -> None:
         try:
-            rows = fitted(self._rows, self._after.schema, self._demands.partitions)
+            rows = fit_frame(self._rows, self._after.schema, self._demands.partitions)
             self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
-            raise self.error_of(location, error) from error
+            raise self.make_error(location, error) from error
 
     def _why_not_widened(self, location: str) -> str | None:
         return self._publishing.why_not_widened(location)
@@ -329,16 +329,16 @@ class SparkWriter(_DataFrameWriter):
     def evaluated(self) -> Iterator[None]:
         with contextlib.ExitStack() as until_written:
             self._rows = self._rows if self._failed else self._evaluate_once(until_written)
-            with self._parted():
+            with self._parting_failed_rows():
                 yield
 
     def named(self, column: str, queue: str) -> Named:
-        return named_by_column(self._rows, column, queue)
+        return resolve_column(self._rows, column, queue)
 
     def make(self, before_changing: Callable[[], None]) -> Location:
         before_changing()
-        rows = fitted(self._rows, self._after.schema)
-        if self._place is None or table_of_spark(self._spark, self._place.text) is None:
+        rows = fit_frame(self._rows, self._after.schema)
+        if self._place is None or read_spark_table(self._spark, self._place.text) is None:
             self._require_writable_values(rows)
         made = empty_writer(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
@@ -351,7 +351,7 @@ class SparkWriter(_DataFrameWriter):
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            problem, place = value_refused(error) or (reason(error), "")
+            problem, place = find_refused_value(error) or (reason(error), "")
             raise OutputNotWritten(self._table, problem, place=place) from error
 
     def table_id(self, location: str) -> str:
@@ -359,14 +359,14 @@ class SparkWriter(_DataFrameWriter):
 
     @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        rows = fitted(self._rows, self._after.schema, partitions_of(self._spark, location))
+        rows = fit_frame(self._rows, self._after.schema, read_partitions(self._spark, location))
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         if self._after.added:
             writer.option("mergeSchema", True)
         # Delta silently skips the write if WRITTEN or FENCED is committed already.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
         with table_lock(location).exclusive(), stored_in_microseconds(rows):
-            writer.save(for_spark(location))
+            writer.save(name_for_spark(location))
         return False
 
     def ended(self, *, written: bool) -> None:

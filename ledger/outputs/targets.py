@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from ledger.delta_log.alterations import why_forgetful
+from ledger.delta_log.alterations import explain_forgetting
 from ledger.delta_log.protocol import reason
 from ledger.delta_log.spark_sessions import warn_if_forgotten
 from ledger.delta_log.statements import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
-from ledger.place import here
+from ledger.place import locate_here
 from ledger.rules.location import (
     S3,
     SAFE_FOR_BOTH,
     SAFE_FOR_SPARK,
     Location,
-    for_delta_rs,
-    for_spark,
+    explain_unknown_scheme,
     is_name,
+    name_for_delta_rs,
+    name_for_spark,
     of_spark,
     recorded,
-    unknown,
 )
 from ledger.rules.publishable import FOLDER
 from ledger.store.delta.commit.locks import releasing, table_lock
@@ -55,12 +55,12 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
         SparkIsNeeded: if `spark` is None, for a name, and for a place to which only Spark writes.
     """
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
-        place = _one_of(here("table", table))
+        place = _normalize_place(locate_here("table", table))
         if place.is_local:
             _require_delta_or_nothing(table, Path(place.text))
         elif spark is None and place.scheme not in (*SAFE_FOR_BOTH, *S3):
             if place.scheme not in SAFE_FOR_SPARK:
-                raise InvalidParameterValue("table", table, *unknown(place.scheme))
+                raise InvalidParameterValue("table", table, *explain_unknown_scheme(place.scheme))
             raise SparkIsNeeded(f"Only Spark writes to {place.scheme}: write a DataFrame, not an Arrow table")
         return place
     if not is_name(table):
@@ -82,7 +82,7 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
     try:
         within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
         schema_info = {row.info_name: row.info_value for row in spark.sql(f"DESCRIBE SCHEMA {within}").collect()}
-        return _one_of(of_spark(schema_info["Location"])).below(name.strip("`"))
+        return _normalize_place(of_spark(schema_info["Location"])).below(name.strip("`"))
     except Exception:
         return None
 
@@ -106,20 +106,20 @@ def empty_writer(
             warn_if_forgotten(spark, str(table).rpartition(".")[0] or "default", f"the output table {table}")
         else:
             with table_lock(place.text).exclusive():
-                nothing.save(for_spark(place.text))
+                nothing.save(name_for_spark(place.text))
     made = place or _place_in_catalog(str(table), spark)
     if made is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog no longer has it")
     if properties:
         with not_written(table):
             assignments = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-            spark.sql(f"ALTER TABLE delta.`{for_spark(made.text)}` SET TBLPROPERTIES ({assignments})")
+            spark.sql(f"ALTER TABLE delta.`{name_for_spark(made.text)}` SET TBLPROPERTIES ({assignments})")
     return made
 
 
-def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], Mapping[str, str]] | None:
+def read_spark_table(spark: SparkSession, location: str) -> tuple[dict[str, Any], Mapping[str, str]] | None:
     """Return a Delta table's columns, as its log writes them, and its properties; None if there is no table."""
-    table = f"delta.`{for_spark(location)}`"
+    table = f"delta.`{name_for_spark(location)}`"
     try:
         (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").select("properties").collect()
     except Exception as error:
@@ -129,8 +129,8 @@ def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], 
     return json.loads(spark.table(table).schema.json()), dict(detail.properties)
 
 
-def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
-    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(location)}`").select("partitionColumns").collect()
+def read_partitions(spark: SparkSession, location: str) -> tuple[str, ...]:
+    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{name_for_spark(location)}`").select("partitionColumns").collect()
     return tuple(detail.partitionColumns)
 
 
@@ -140,8 +140,8 @@ def require_transactions_kept(table: object, place: Location, spark: SparkSessio
     Such a table could later deny a write whose rows are in. Then the rows would be written once more.
     """
     with not_written(table):
-        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
-    if why := why_forgetful(detail.properties):
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{name_for_spark(place.text)}`").select("properties").collect()
+    if why := explain_forgetting(detail.properties):
         raise OutputNotWritten(table, why)
 
 
@@ -158,14 +158,14 @@ def not_written(table: object) -> Iterator[None]:
         raise OutputNotWritten(table, reason(error)) from error
 
 
-def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
+def restate_refusal(location: str, failure: Exception) -> OutputNotWritten | None:
     """Return a new OutputNotWritten for a failure that is one: the failure becomes its cause."""
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )
 
 
-def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
+def describe_different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
     """Return in words how rows do not fit a table; empty if they fit. `needs_all`: an absent column does not fit."""
     table_columns = {name.lower(): kind for name, kind in table.items()}
     problems = [
@@ -173,7 +173,7 @@ def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, need
     ]
     for name, kind in rows.items():
         table_kind = table_columns.pop(name.lower(), kind)
-        if _plain(table_kind) != _plain(kind):
+        if _drop_variant(table_kind) != _drop_variant(kind):
             problems.append(f"column {name} is {kind}, and {table_kind} in the table")
     problems += [f"the rows have no column {name}" for name in table_columns if needs_all]
     return f"; {', '.join(problems)}" if problems else ""
@@ -183,7 +183,7 @@ def is_about_columns(failure: Exception) -> bool:
     return any(part in f"{type(failure).__name__}: {failure}" for part in OTHER_COLUMNS)
 
 
-def _plain(kind: str) -> str:
+def _drop_variant(kind: str) -> str:
     """Drop `large_` and `_view`: to Delta these variants are one type."""
     return kind.removeprefix("large_").removesuffix("_view")
 
@@ -214,11 +214,11 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
         raise InvalidParameterValue(
             "table", table, f"It is a table of the format {detail.format} and must be delta", "Name another one."
         )
-    return _one_of(of_spark(detail.location))
+    return _normalize_place(of_spark(detail.location))
 
 
-def _one_of(place: Location) -> Location:
-    return recorded(for_delta_rs(place.text))
+def _normalize_place(place: Location) -> Location:
+    return recorded(name_for_delta_rs(place.text))
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:

@@ -16,9 +16,9 @@ from ledger.client.tables import is_spark
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.output_tables.row_errors import is_lost_race
-from ledger.outputs.messages import all_but, give_back_each, id_column, messages_of
+from ledger.outputs.messages import choose_all_but, choose_messages, find_id_column, give_back_each
 from ledger.outputs.targets import not_written
-from ledger.outputs.writers import Writer, writer_of
+from ledger.outputs.writers import Writer, make_writer
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
@@ -66,7 +66,7 @@ class WrittenOutput(NamedTuple):
     earlier: bool = False
 
 
-def decided_by(
+def make_decider(
     grant: Grant, messages: Any, failed: Any, timeout: int
 ) -> Callable[[QueueRecord, Writer], Acknowledgement]:
     """Return the function that decides what becomes of the messages, by the arguments of Claim.write."""
@@ -80,13 +80,13 @@ def decided_by(
         )
 
     def decide(record: QueueRecord, writer: Writer) -> Acknowledgement:
-        bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
+        bounds.check_visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
         if failed is None:
-            return Acknowledgement(messages_of(record, grant, writer, messages))
-        done, exceptions = all_but(record, grant, writer, failed)
+            return Acknowledgement(choose_messages(record, grant, writer, messages))
+        done, exceptions = choose_all_but(record, grant, writer, failed)
         if not exceptions.num_rows:
             return Acknowledgement(done)
-        why = writer.failed(id_column(writer)) if isinstance(failed, str) else None
+        why = writer.failed(find_id_column(writer)) if isinstance(failed, str) else None
         return Acknowledgement(done, give_back_each(record.id, grant, exceptions, timeout, why))
 
     return decide
@@ -110,7 +110,7 @@ def write_output(
         open_ending: takes the messages that are acknowledged or released, and returns the context for that.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
     """
-    record, writer = access.record(), writer_of(access, rows, table, failed, asked)
+    record, writer = access.record(), make_writer(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:
@@ -121,11 +121,11 @@ def write_output(
             access.store.require_messages(record, grant, done)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with open_ending(ended) if ended.num_rows else contextlib.nullcontext():
-            changed, earlier = _written(access, record, grant.receipt_id, writer, table, done, beside)
+            changed, earlier = _write_if_done(access, record, grant.receipt_id, writer, table, done, beside)
     return WrittenOutput(count_messages(done), changed, earlier)
 
 
-def _written(
+def _write_if_done(
     access: Access,
     record: QueueRecord,
     receipt_id: str,
@@ -172,13 +172,13 @@ def _write(
         return None
     outputs.step("begun")
     metadata = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
-    failure = _failure(writer, location, identifier, metadata)
+    failure = _try_write(writer, location, identifier, metadata)
     outputs.step("written")
     if failure is not None:
         # A write that raised an error may have committed all the same.
         try:
             fenced = outputs.is_fenced(location, identifier)
-            written = outputs.written_or_fenced(location, identifier)
+            written = outputs.confirm_or_fence(location, identifier)
         except OutputUnreadable as silent:
             if isinstance(failure, _OutcomeUnknown):
                 raise
@@ -188,7 +188,7 @@ def _write(
         if not written:
             outputs.undo(record, runs, identifier, clock)
             if not fenced and not isinstance(failure, _OutcomeUnknown):
-                raise writer.error_of(location, failure) from failure
+                raise writer.make_error(location, failure) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
                 "another call of write took this call's place, and nothing of this write is in the table. Receive "
@@ -201,7 +201,7 @@ class _OutcomeUnknown(Exception):
     """The write raised no error, but the writer does not know whether the rows are in the table."""
 
 
-def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
+def _try_write(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
     """Write the rows. Return None if the rows are certain to be in the table.
 
     After a returned error, too, the rows may be in the table.

@@ -18,18 +18,18 @@ import pyarrow as pa
 from ledger.client.access import Access
 from ledger.client.tables import (
     UnreadableByLibrary,
-    arrow_table,
     is_spark,
+    read_arrow_table,
     reading_by_library,
     require_batch,
     require_no_nul,
 )
-from ledger.delta_log.alterations import why_forgetful
+from ledger.delta_log.alterations import explain_forgetting
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.output_tables.arrow_types import schema_of_rows
 from ledger.output_tables.protocol import Target
-from ledger.output_tables.schemas import columns_differ
+from ledger.output_tables.schemas import translating_column_errors
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.messages import CARRIED, Named, require_failed
 from ledger.outputs.spark_writers import WHY_SPARK_DOES_NOT_WIDEN, SparkWriter, StagedWriter
@@ -37,7 +37,7 @@ from ledger.outputs.targets import (
     not_written,
     place_of,
     place_of_new,
-    table_of_spark,
+    read_spark_table,
 )
 from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.location import Location
@@ -48,12 +48,12 @@ from ledger.rules.output_columns import (
     Columns,
     ColumnsAsked,
     ColumnsDiffer,
-    columns_of,
-    columns_of_new,
+    merge_columns,
     paths_without_type,
+    plan_new_columns,
     properties_of,
 )
-from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, not_applied, odd_name
+from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, find_odd_name, list_unapplied_demands
 from ledger.store.delta.dataframes.column_casts import schema_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Writer(Protocol):
     def named(self, column: str, queue: str) -> Named:
         """Return which messages a column of the rows names. `queue` is the queue's id."""
 
-    def named_failed(self, column: str, queue: str) -> Named:
+    def find_named_failed(self, column: str, queue: str) -> Named:
         """Return which messages a column of the failed rows names."""
 
     def failed(self, column: str) -> pa.Table:
@@ -109,11 +109,11 @@ class Writer(Protocol):
     def ended(self, *, written: bool) -> None:
         """Note whether the rows are in the table."""
 
-    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
+    def make_error(self, location: str, failure: Exception) -> OutputNotWritten:
         """Return the error that says why the rows were not written: a refused value, other columns, or `failure`."""
 
 
-def columns_asked(schema: Any) -> ColumnsAsked:
+def parse_schema_argument(schema: Any) -> ColumnsAsked:
     """Return what the argument `schema` of Claim.write (None, "widen", or an Arrow schema) asks of the table's columns.
 
     Raises InvalidParameterValue for any other value, and for types that Delta does not have, or that hold only nulls.
@@ -129,7 +129,7 @@ def columns_asked(schema: Any) -> ColumnsAsked:
             # Take a schema of pyarrow as it is: through Arrow's C interface a name would end at its first NUL.
             arrow_schema = schema if isinstance(schema, pa.Schema) else pa.schema(schema)
             require_no_nul(arrow_schema.empty_table())
-            rows = arrow_table("schema", arrow_schema.empty_table())
+            rows = read_arrow_table("schema", arrow_schema.empty_table())
         assert rows is not None
         declared = schema_of_rows(rows)
     except (UnreadableByLibrary, ColumnsDiffer) as error:
@@ -150,7 +150,7 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
 
     Tables of Spark's catalog, and tables that delta-rs cannot read, are checked only by the write.
     """
-    asked = columns_asked(schema)
+    asked = parse_schema_argument(schema)
     if asked.declared is None:
         return
     try:
@@ -164,7 +164,7 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
         return
 
 
-def writer_of(
+def make_writer(
     access: Access, rows: Any, table: object, failed: str | None = None, asked: ColumnsAsked = NOTHING_ASKED
 ) -> Writer:
     """Return the writer of these rows to this table. Rows with a value in the column `failed` are not written.
@@ -190,7 +190,7 @@ def writer_of(
         if planned is not None:
             outputs.require_allowed(planned.text)
             outputs.require_safe(planned.text, f"The catalog has no table {table} yet, and Spark would make it")
-        with columns_differ(table):
+        with translating_column_errors(table):
             columns = _columns_of_new(spark, written, asked)
         return SparkWriter(outputs, rows, table, failed, columns, None)
     outputs.require_allowed(place.text)
@@ -198,15 +198,15 @@ def writer_of(
     if publishing is None:
         why = "Spark has to commit to it, as the ledger is opened with an engine that does not publish there"
     else:
-        with columns_differ(place.text, partial(publishing.why_not_widened, place.text)):
-            target, columns, why = _to_publish(publishing, spark, written, place.text, asked)
+        with translating_column_errors(place.text, partial(publishing.why_not_widened, place.text)):
+            target, columns, why = _plan_publishing(publishing, spark, written, place.text, asked)
         if target is not None:
             return StagedWriter(outputs, rows, table, failed, columns, place, publishing, target, access.clock)
     outputs.require_safe(place.text, why)
     return SparkWriter(outputs, rows, table, failed, _columns_by_spark(spark, written, place.text, asked), place)
 
 
-def _to_publish(
+def _plan_publishing(
     publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
 ) -> tuple[Target | None, Columns, str]:
     """Return the target, the table's columns once the rows are in, and "".
@@ -227,13 +227,13 @@ def _to_publish(
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
         return (None, unchanged, why) if demands is None else (Target("", demands), columns, "")
-    if forgetful := why_forgetful(target.demands.properties):
+    if forgetful := explain_forgetting(target.demands.properties):
         raise OutputNotWritten(location, forgetful)
-    why = ", ".join(not_applied(target.demands))
+    why = ", ".join(list_unapplied_demands(target.demands))
     if why:
         return None, unchanged, f"Spark has to commit to it, as it has {why}"
-    columns = columns_of(json.loads(target.demands.schema), rows, target.demands.properties, asked)
-    _require_names(_added(columns), target.demands.properties.get(MAPPING))
+    columns = merge_columns(json.loads(target.demands.schema), rows, target.demands.properties, asked)
+    _require_names(_list_added_columns(columns), target.demands.properties.get(MAPPING))
     inside = [name for name in columns.added if "." in name]
     if inside:
         return None, unchanged, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
@@ -241,12 +241,12 @@ def _to_publish(
 
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
-    with not_written(location), columns_differ(location, lambda: WHY_SPARK_DOES_NOT_WIDEN):
-        current = table_of_spark(spark, location)
+    with not_written(location), translating_column_errors(location, lambda: WHY_SPARK_DOES_NOT_WIDEN):
+        current = read_spark_table(spark, location)
         if current is None:
             return _columns_of_new(spark, rows, asked)
-        columns = columns_of(current[0], rows, current[1], replace(asked, add=asked.add or _evolves(spark)))
-        _require_names(_added(columns), current[1].get(MAPPING))
+        columns = merge_columns(current[0], rows, current[1], replace(asked, add=asked.add or _evolves(spark)))
+        _require_names(_list_added_columns(columns), current[1].get(MAPPING))
         if columns.retyped:
             raise ColumnsDiffer(
                 f"the columns {', '.join(columns.retyped)} are not widened here, as Spark has to commit to the table: "
@@ -257,12 +257,12 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
 
 
 def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: ColumnsAsked) -> Columns:
-    columns = columns_of_new(rows, asked)
+    columns = plan_new_columns(rows, asked)
     _require_names(columns.schema, spark.conf.get(f"{TABLE_DEFAULTS_PREFIX}{MAPPING.removeprefix('delta.')}", None))
     return columns
 
 
-def _added(columns: Columns) -> Mapping[str, Any]:
+def _list_added_columns(columns: Columns) -> Mapping[str, Any]:
     """Return a schema of the added columns, only for a check of their names."""
     whole = {column["name"]: column["type"] for column in columns.schema["fields"]}
     names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
@@ -271,7 +271,7 @@ def _added(columns: Columns) -> Mapping[str, Any]:
 
 def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
     """Refuse a column name that Spark refuses without column mapping. `mapping` is the table's mode, if any."""
-    odd = odd_name(schema) if mapping in (None, "none") else None
+    odd = find_odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
             f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds no such column to "

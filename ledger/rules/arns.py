@@ -33,7 +33,7 @@ def queue_of(arn: object) -> str | None:
     return match[3] if match else (None if ":" in arn else arn)
 
 
-def not_ours(arn: object, account: Account) -> str | None:
+def explain_foreign_arn(arn: object, account: Account) -> str | None:
     """Return, in SQS's words, why an ARN cannot name a queue of this ledger."""
     match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
     if match is None or (match[1], match[2]) in (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue
 from ledger.rules.message import Entry
 from ledger.rules.message_id import send_key
-from ledger.rules.text import storable
+from ledger.rules.text import encode_text
 
 LONGEST = 128
 RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
@@ -35,7 +35,7 @@ ALONE = Share(0, 1)
 
 
 class Attempt(NamedTuple):
-    """A send under an attempt id. `content` is a number for the messages: see `content_of`."""
+    """A send under an attempt id. `content` is a number for the messages: see `hash_content`."""
 
     attempt_id: str
     queue: str
@@ -70,7 +70,7 @@ class Attempt(NamedTuple):
 def attempt_id(value: object, field: str) -> str | None:
     """Return `value` if it can be an attempt id. Raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
-        storable(field, value or "")
+        encode_text(field, value or "")
         return value
     fix = f"{OWN_ID}. For a longer text, use hashlib.sha256(text.encode()).hexdigest()."
     raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)
@@ -98,7 +98,7 @@ def require_different(ids: Iterable[str | None]) -> None:
         seen.add(attempt)
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
+def shorten_id(text: str, longest: int = LONGEST) -> str:
     """Return the text, or if it is too long its start and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
@@ -109,7 +109,7 @@ def claim_id(attempt: str, process: int | None, number: int) -> str:
     return f"{attempt}/{number}" if process is None else f"{attempt}/{process}.{number}"
 
 
-def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
+def parse_claim_id(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
     """Return the process and the number in a `claim_id`, or None for an id of another attempt."""
     before, slash, numbers = (attempt_id or "").rpartition("/")
     process, point, number = numbers.rpartition(".")
@@ -118,19 +118,19 @@ def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, 
     return (int(process) if point else None), int(number)
 
 
-def content_of(queue: str, entries: Iterable[Entry]) -> int:
+def hash_content(queue: str, entries: Iterable[Entry]) -> int:
     """Return a number for messages in their order, without delays: the queue's default may change before a retry."""
-    digest = hashlib.sha256(_framed([queue, "list"]))
+    digest = hashlib.sha256(_frame_parts([queue, "list"]))
     for entry in entries:
         attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]
         own = [entry.body, entry.message_group_id, entry.aws_trace_header]
-        digest.update(_framed([*own, *(part for one in attributes for part in one)]))
+        digest.update(_frame_parts([*own, *(part for one in attributes for part in one)]))
     return _number(digest.digest())
 
 
-def content_of_rows(queue: str, count: int, hashes: int) -> int:
+def hash_row_content(queue: str, count: int, hashes: int) -> int:
     """Return a number for messages in any order, from their count and the sum of their hashes."""
-    return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
+    return _number(hashlib.sha256(_frame_parts([queue, "rows", str(count), str(hashes)])).digest())
 
 
 def _number(digest: bytes) -> int:
@@ -138,7 +138,7 @@ def _number(digest: bytes) -> int:
     return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
 
 
-def _framed(parts: list[str | bytes | None]) -> bytes:
+def _frame_parts(parts: list[str | bytes | None]) -> bytes:
     """Join the parts so that no other parts give the same bytes."""
     encoded = [part.encode() if isinstance(part, str) else part for part in parts]
     framed = [b"-;" if part is None else b"%d:%b" % (len(part), part) for part in encoded]

@@ -15,7 +15,7 @@ from ledger.rules import limits, redrive
 from ledger.rules.arns import DEFAULT, Account
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 from ledger.rules.policy import UNDERSTOOD, is_understood
-from ledger.rules.text import storable
+from ledger.rules.text import encode_text
 from ledger.rules.visibility import Receipts
 
 
@@ -97,7 +97,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `attributes.complete`.
+#: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `complete_attributes`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
 #: Each attribute has its error's bound. FifoQueue's bound is recorded.
 FIXED_AT_CREATION = {
@@ -112,7 +112,7 @@ _DIGITS = r"[0-9]{1,15}"
 FIFO_SUFFIX = ".fifo"
 
 
-def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
+def check_queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
     """Return `name` if SQS accepts it: 1 to 80 letters, digits, - and _. Raises InvalidParameterValue.
 
     A FIFO queue's name ends in .fifo, which counts towards the 80.
@@ -140,7 +140,7 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
     return text
 
 
-def complete(
+def complete_attributes(
     given: Mapping[str, object], stored: Mapping[str, str] | None = None, account: Account = DEFAULT
 ) -> dict[str, str]:
     """Return all attributes of a queue as text. `given` replaces `stored`, which replaces the defaults.
@@ -163,7 +163,7 @@ def complete(
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     values = {**defaults, **(stored or {})}
-    values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
+    values.update({name: _normalize_text(kinds[name], text) for name, text in texts.items()})
     _set_late_change(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
         if stored and values.get(name) != stored.get(name):
@@ -202,7 +202,7 @@ def complete(
     return {**values, MANAGED: "false"} if values.get(KEY) else values
 
 
-def answered(stored: Mapping[str, str]) -> dict[str, str]:
+def answer_attributes(stored: Mapping[str, str]) -> dict[str, str]:
     """Return the stored attributes as a call answers them, with defaults for missing ones.
 
     Recorded: KmsDataKeyReusePeriodSeconds is among them only if the queue has a key.
@@ -211,7 +211,7 @@ def answered(stored: Mapping[str, str]) -> dict[str, str]:
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     answer = {name: value for name, value in {**defaults, **stored}.items() if name != KEY_PERIOD or stored.get(KEY)}
     if "RedrivePolicy" in answer:
-        answer["RedrivePolicy"] = redrive.answered(answer["RedrivePolicy"])
+        answer["RedrivePolicy"] = redrive.answer_policy(answer["RedrivePolicy"])
     return answer
 
 
@@ -219,7 +219,7 @@ def answered(stored: Mapping[str, str]) -> dict[str, str]:
 RESERVED_TAGS = "aws:"
 
 
-def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
+def check_tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `given` if it can be a queue's tags. Raises InvalidParameterValue.
 
     A queue keeps a reserved key that it has already (`stored`).
@@ -231,7 +231,7 @@ def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> d
             raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
         if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
             raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
-        storable("Tags", key + value)
+        encode_text("Tags", key + value)
         if key.lower().startswith(RESERVED_TAGS) and key not in (stored or {}):
             bound = f"A key that begins with {RESERVED_TAGS}, in whatever case, is reserved for the service"
             raise InvalidParameterValue("Tags", {key: value}, bound, "Begin it with another word.")
@@ -240,7 +240,7 @@ def tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> d
     return dict(given)
 
 
-def tag_keys(given: Iterable[str]) -> frozenset[str]:
+def check_tag_keys(given: Iterable[str]) -> frozenset[str]:
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     keys = list(given) if several else []
     if not several or not all(isinstance(key, str) for key in keys):
@@ -318,7 +318,7 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, (str, int)) else repr(value)
 
 
-def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
+def _normalize_text(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
     """Return a value so that equal values are equal texts: TRUE as true, and 0030 as 30."""
     if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
         return str(int(text))
@@ -327,14 +327,14 @@ def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
 
 def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, lifted: bool) -> None:
     if isinstance(kind, Document):
-        _document(name, value)
+        _require_document(name, value)
         return
     if isinstance(kind, Choice):
         if value not in kind.words:
             raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}", in_message=name in OURS)
         return
     if isinstance(kind, Text):
-        storable(name, value)
+        encode_text(name, value)
         if len(value) > kind.longest:
             raise InvalidAttributeValue(
                 name, value, f"Must have at most {kind.longest} characters", in_message=name in OURS
@@ -347,8 +347,8 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
         )
 
 
-def _document(name: str, value: str) -> None:
-    storable(name, value)
+def _require_document(name: str, value: str) -> None:
+    encode_text(name, value)
     if name.startswith("Redrive"):
         return
     try:

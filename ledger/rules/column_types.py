@@ -51,7 +51,7 @@ class Fit(IntEnum):
 
 
 def fit(given: Any, column: Any) -> Fit:
-    given, column = plain(given), plain(column)
+    given, column = drop_char_length(given), drop_char_length(column)
     if given in (VOID, column):
         return Fit.ALWAYS
     if isinstance(given, str) and isinstance(column, str):
@@ -67,40 +67,40 @@ def fit(given: Any, column: Any) -> Fit:
     return _fit_of_structs(given, column)
 
 
-def plain(kind: Any) -> Any:
+def drop_char_length(kind: Any) -> Any:
     """Return "string" for CHAR(n) and VARCHAR(n), and any other type unchanged."""
     return "string" if isinstance(kind, str) and re.match(r"(var)?char\(", kind) else kind
 
 
-def decimal_of(kind: Any) -> tuple[int, int] | None:
+def parse_decimal(kind: Any) -> tuple[int, int] | None:
     """Return the precision and scale of a decimal type."""
     match = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def decimal(precision: int, scale: int) -> str:
+def name_decimal(precision: int, scale: int) -> str:
     return f"decimal({precision},{scale})"
 
 
-def name_of(kind: Any) -> str:
+def name_type(kind: Any) -> str:
     if isinstance(kind, str):
         return _SQL_NAMES.get(kind, kind)
     if kind["type"] == "array":
-        return f"array<{name_of(kind['elementType'])}>"
+        return f"array<{name_type(kind['elementType'])}>"
     if kind["type"] == "map":
-        return f"map<{name_of(kind['keyType'])},{name_of(kind['valueType'])}>"
+        return f"map<{name_type(kind['keyType'])},{name_type(kind['valueType'])}>"
     if kind["type"] == "struct":
-        fields = [f"{one['name']}:{name_of(one['type'])}" for one in kind["fields"]]
+        fields = [f"{one['name']}:{name_type(one['type'])}" for one in kind["fields"]]
         return f"struct<{','.join(fields)}>"
     return str(kind["type"])
 
 
-def wider(given: Any, column: Any) -> str | None:
+def find_wider_type(given: Any, column: Any) -> str | None:
     """Return the number type that is wide enough for two number types, or None.
 
     Each value is still checked: a double does not hold every long.
     """
-    given, column = plain(given), plain(column)
+    given, column = drop_char_length(given), drop_char_length(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
         return None
     numbers = (*INTEGERS, *FLOATS)
@@ -110,46 +110,48 @@ def wider(given: Any, column: Any) -> str | None:
     if digits[0] is not None and digits[1] is not None:
         scale = max(digits[0][1], digits[1][1])
         precision = max(one[0] - one[1] for one in digits if one is not None) + scale
-        return decimal(precision, scale) if precision <= MOST_DIGITS else None
+        return name_decimal(precision, scale) if precision <= MOST_DIGITS else None
     if given in numbers and column in numbers:
         return "float" if {given, column} <= {"byte", "short", "float"} else "double"
     return None
 
 
-def widened(given: Any, column: Any) -> Any:
+def widen_type(given: Any, column: Any) -> Any:
     """Return the type of a column that holds values of both types, or the column's own type if there is none."""
-    given, column = plain(given), plain(column)
+    given, column = drop_char_length(given), drop_char_length(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
-        to = wider(given, column) if fit(given, column) is Fit.EXACT else None
+        to = find_wider_type(given, column) if fit(given, column) is Fit.EXACT else None
         return column if to is None else to
     if column["type"] == "struct":
         given_types = {one["name"].lower(): one["type"] for one in given["fields"]}
         fields = [
-            {**one, "type": widened(given_types.get(one["name"].lower(), one["type"]), one["type"])}
+            {**one, "type": widen_type(given_types.get(one["name"].lower(), one["type"]), one["type"])}
             for one in column["fields"]
         ]
         return {**column, "fields": fields}
     inner = [part for part in ("elementType", "keyType", "valueType") if part in column]
-    return {**column, **{part: widened(given[part], column[part]) for part in inner}}
+    return {**column, **{part: widen_type(given[part], column[part]) for part in inner}}
 
 
-def with_known_types(kind: Any) -> Any:
+def drop_unknown_types(kind: Any) -> Any:
     """Return the type without its void parts; None if nothing is left."""
-    kind = plain(kind)
+    kind = drop_char_length(kind)
     if isinstance(kind, str):
         return None if kind in (VOID, "null") else kind
     if kind["type"] == "array":
-        inner = with_known_types(kind["elementType"])
+        inner = drop_unknown_types(kind["elementType"])
         return None if inner is None else {"type": "array", "elementType": inner, "containsNull": True}
     if kind["type"] == "map":
-        key, value = with_known_types(kind["keyType"]), with_known_types(kind["valueType"])
+        key, value = drop_unknown_types(kind["keyType"]), drop_unknown_types(kind["valueType"])
         if key is None or value is None:
             return None
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if kind["type"] != "struct":
         return kind
     fields = [
-        field_of(one["name"], inner) for one in kind["fields"] if (inner := with_known_types(one["type"])) is not None
+        make_nullable_field(one["name"], inner)
+        for one in kind["fields"]
+        if (inner := drop_unknown_types(one["type"])) is not None
     ]
     return {"type": "struct", "fields": fields} if fields else None
 
@@ -159,18 +161,18 @@ def inner_types(kind: Mapping[str, Any]) -> list[Any]:
     return inside + [one["type"] for one in kind.get("fields", ())]
 
 
-def unread_by_some(kind: Any) -> str | None:
+def find_unread_type(kind: Any) -> str | None:
     """Return the name of a type inside `kind` that some readers do not know (variant, an interval)."""
     if isinstance(kind, str):
         read_by_all = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
-        return None if plain(kind) in read_by_all or decimal_of(kind) is not None else name_of(kind)
+        return None if drop_char_length(kind) in read_by_all or parse_decimal(kind) is not None else name_type(kind)
     inner = inner_types(kind)
     if not inner and kind["type"] not in ("struct", "array", "map"):
-        return name_of(kind)
-    return next((found for one in inner if (found := unread_by_some(one)) is not None), None)
+        return name_type(kind)
+    return next((found for one in inner if (found := find_unread_type(one)) is not None), None)
 
 
-def field_named_twice(kind: Any, path: str = "") -> str | None:
+def find_repeated_field(kind: Any, path: str = "") -> str | None:
     """Return the path of a field whose name differs from another of its struct at most in capitals."""
     if isinstance(kind, str):
         return None
@@ -180,11 +182,11 @@ def field_named_twice(kind: Any, path: str = "") -> str | None:
         if field["name"].lower() in seen:
             return name
         seen.add(field["name"].lower())
-        found = field_named_twice(field["type"], f"{name}.")
+        found = find_repeated_field(field["type"], f"{name}.")
         if found is not None:
             return found
     inner = [(part, kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
-    inner_paths = (field_named_twice(one, f"{path}{part.removesuffix('Type')}.") for part, one in inner)
+    inner_paths = (find_repeated_field(one, f"{path}{part.removesuffix('Type')}.") for part, one in inner)
     return next((found for found in inner_paths if found is not None), None)
 
 
@@ -209,7 +211,7 @@ def _has_local_time(kind: Any) -> bool:
     return any(map(_has_local_time, (*inner, *(one["type"] for one in kind.get("fields", ())))))
 
 
-def field_of(name: str, kind: Any) -> dict[str, Any]:
+def make_nullable_field(name: str, kind: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
@@ -236,7 +238,7 @@ def _fit_of_plain(given: str, column: str) -> Fit:
 
 
 def _digits_of(kind: str) -> tuple[int, int] | None:
-    return (INTEGERS[kind], 0) if kind in INTEGERS else decimal_of(kind)
+    return (INTEGERS[kind], 0) if kind in INTEGERS else parse_decimal(kind)
 
 
 def _fit_of_structs(given: Any, column: Any) -> Fit:
@@ -244,5 +246,7 @@ def _fit_of_structs(given: Any, column: Any) -> Fit:
     worst = Fit.ALWAYS
     for field in given["fields"]:
         kind = column_types.get(field["name"].lower(), VOID)
-        worst = min(worst, fit(field["type"], kind) if kind != VOID or with_known_types(field["type"]) else Fit.ALWAYS)
+        worst = min(
+            worst, fit(field["type"], kind) if kind != VOID or drop_unknown_types(field["type"]) else Fit.ALWAYS
+        )
     return worst

@@ -25,7 +25,7 @@ class Member(NamedTuple):
     hold_ended: int | None = None
 
 
-def receivable(members: Iterable[Member], now: int) -> list[Any]:
+def select_receivable(members: Iterable[Member], now: int) -> list[Any]:
     """Return the messages that a receive may take, in the receive's order. `members` are in sequence order.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
@@ -72,7 +72,7 @@ def hold_ended(record: Record, expires_at: int) -> int | None:
     return ends if record.deleted_at is None else min(ends, record.deleted_at)
 
 
-def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
+def order_by_group(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
     """Return the messages group by group, for a claim whose receive's order is not known."""
     groups: dict[str | None, list[Message]] = {}
     for message in messages:
@@ -88,12 +88,12 @@ def sequence_number(send: int, ordinal: int) -> int:
     return (send << ORDINAL_BITS) | ordinal
 
 
-def sends(queue: str) -> str:
+def sends_application(queue: str) -> str:
     """Return the application id that counts the sends to a queue."""
     return f"fifo/{queue}"
 
 
-def purges(queue: str) -> str:
+def purges_application(queue: str) -> str:
     """Return the application id under which a purge notes how many sends came before it."""
     return f"purged/{queue}"
 
@@ -101,7 +101,7 @@ def purges(queue: str) -> str:
 REPAIRS = 8
 
 
-def clock_repairs(queue: str, slot: int = 0) -> str:
+def clock_repairs_application(queue: str, slot: int = 0) -> str:
     """Return the application id under which a clock's repair notes how many sends came before it.
 
     The instants of these sends may be in the future. Each of the last REPAIRS repairs has a slot.
@@ -109,7 +109,7 @@ def clock_repairs(queue: str, slot: int = 0) -> str:
     return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
 
 
-def repaired_at(queue: str, slot: int = 0) -> str:
+def repair_time_application(queue: str, slot: int = 0) -> str:
     """Return the application id under which a clock's repair notes an instant.
 
     Sends before the repair with a later instant do not count when the last send is looked for.

@@ -14,7 +14,7 @@ WITNESSED = 600
 _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
-def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
+def advance_to_last_commit(now: int, last_commit: int, maximum_skew: float) -> int:
     """Return `now`, or the instant of the last commit if that is later, so that time moves on.
 
     Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb

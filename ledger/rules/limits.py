@@ -80,7 +80,7 @@ SQS = Limits(
 )
 
 
-def whole_number(
+def check_whole_number(
     field: str, value: object, least: int, most: int | None, fix: str = "", bound: str | None = None
 ) -> int:
     """Return `value` as an int within [least, most], or raise InvalidParameterValue.
@@ -98,9 +98,9 @@ def whole_number(
     return value
 
 
-def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
+def check_visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
     """Return a timeout of at most the queue's MaximumVisibilityTimeout, in seconds (V1)."""
-    return whole_number(
+    return check_whole_number(
         field,
         value,
         0,
@@ -116,35 +116,35 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
         return most
     is_above = most is not None and isinstance(value, int) and value > most
     fix = "The queue has Limits=SQS. A queue made with Limits=UNBOUNDED has no such bound." if is_above else ""
-    return whole_number(field, value, 1, most, fix)
+    return check_whole_number(field, value, 1, most, fix)
 
 
-def move_rate(value: object, limits: Limits) -> int | None:
+def check_move_rate(value: object, limits: Limits) -> int | None:
     """Return how many messages a second a move task moves; None means all at once (D2)."""
     if value is None:
         return None
     fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
-    return whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
+    return check_whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
 
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-def seconds_of_time(text: str, units: str = "smhd") -> float | None:
+def parse_seconds(text: str, units: str = "smhd") -> float | None:
     """Return the seconds of a text such as 90, 90s, 5m, 1h or 7d, if its unit is in `units`."""
     match = _TIME.fullmatch(text)
     return None if match is None or match[2] not in ("", *units) else float(match[1]) * _UNITS[match[2]]
 
 
-def milliseconds_of_age(field: str, value: object) -> int:
+def convert_age(field: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST_RETENTION:
         bound = f"Must be a number of seconds from 0 to {LONGEST_RETENTION}"
         raise InvalidParameterValue(field, value, bound, "7 * 86_400 is a week. Nothing was changed.")
     return round(value * MILLISECONDS)
 
 
-def wait(value: object, limits: Limits) -> float:
+def check_wait(value: object, limits: Limits) -> float:
     """Return how long a receive waits for a message, in seconds (Q5)."""
     if (
         isinstance(value, bool)
@@ -205,7 +205,7 @@ def _require_within(name: str, most: int | None, stored: int, added: int, found:
     )
 
 
-def counted_sends(queue: str) -> str:
+def counted_sends_application(queue: str) -> str:
     """Return the application id that counts the sends to a queue with such a bound.
 
     Of two sends at once only one can commit, so they cannot pass a bound together.

@@ -51,14 +51,14 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
         raise InvalidParameterValue(field, given, "Must be a path or a URI")
     uri = _SCHEME.fullmatch(text)
     if uri and not isinstance(given, os.PathLike):
-        return _of_uri(field, text, uri[1].lower(), uri[2])
+        return _locate_uri(field, text, uri[1].lower(), uri[2])
     if text.startswith("~"):
         if text != "~" and not text.startswith("~/"):
             raise InvalidParameterValue(
                 field, text, "Only ~ itself, your own home, is known", "Write the path out, or begin it with ./"
             )
         text = home + text[1:]
-    return _of_path(field, given, posixpath.join(folder, text))
+    return _locate_path(field, given, posixpath.join(folder, text))
 
 
 def recorded(text: str) -> Location:
@@ -75,10 +75,10 @@ def is_relative(text: str) -> bool:
     return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
 
 
-def beside(field: str, text: str, root: Location) -> Location:
+def locate_beside(field: str, text: str, root: Location) -> Location:
     """Return the place of a path relative to the folder that holds the ledger's root. Raises InvalidParameterValue."""
     if root.is_local:
-        return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
+        return _locate_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
     _, _, path = root.text.partition(":")
     authority, _, _ = path.removeprefix("//").partition("/") if path.startswith("//") else ("", "", "")
     start = f"{root.scheme}://{authority}" if authority else f"{root.scheme}:"
@@ -93,7 +93,7 @@ def of_spark(text: str) -> Location:
     """
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
-        return _of_path("location", text, "/" + uri[2].lstrip("/"))
+        return _locate_path("location", text, "/" + uri[2].lstrip("/"))
     return recorded(text)
 
 
@@ -102,9 +102,9 @@ def is_name(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
-def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
+def _locate_uri(field: str, text: str, scheme: str, rest: str) -> Location:
     if scheme == FILE:
-        return _of_path(field, text, _path_of_file(field, text, rest))
+        return _locate_path(field, text, _parse_file_uri(field, text, rest))
     if not rest.startswith("/"):
         raise InvalidParameterValue(
             field,
@@ -126,11 +126,11 @@ def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
             field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
         )
     # `..` must not remove the bucket's name.
-    path = _normal(f"/{path}")
+    path = _normalize_path(f"/{path}")
     return Location(scheme, f"{scheme}://{authority}{path}" if authority else f"{scheme}:{path}")
 
 
-def _path_of_file(field: str, text: str, rest: str) -> str:
+def _parse_file_uri(field: str, text: str, rest: str) -> str:
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
@@ -152,12 +152,12 @@ def _path_of_file(field: str, text: str, rest: str) -> str:
         raise InvalidParameterValue(field, text, "Its %-escapes are not UTF-8", "Give a path.") from error
 
 
-def _of_path(field: str, given: object, path: str) -> Location:
+def _locate_path(field: str, given: object, path: str) -> Location:
     _require_usable(field, given, path)
-    return Location(FILE, _normal(path))
+    return Location(FILE, _normalize_path(path))
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """Return a path without `.`, `..` and doubled /, as both engines read it: `..` removes even a link before it."""
     return posixpath.normpath("/" + path.lstrip("/"))
 
@@ -201,7 +201,7 @@ OF_HADOOP = {
 }
 
 
-def unknown(scheme: str) -> tuple[str, str]:
+def explain_unknown_scheme(scheme: str) -> tuple[str, str]:
     if scheme == "s3n":
         return (
             "s3n: has gone from Hadoop, and no other engine ever knew it",
@@ -212,7 +212,7 @@ def unknown(scheme: str) -> tuple[str, str]:
     return f"{scheme}: is no storage that is known here", fix
 
 
-def advice_on_reaching(scheme: str) -> str:
+def advise_on_reaching(scheme: str) -> str:
     options = "the bucket, and google_service_account or the environment"
     if scheme in S3:
         options = (
@@ -224,17 +224,17 @@ def advice_on_reaching(scheme: str) -> str:
     return f"Look at the storage_options and what belongs to them: {options}"
 
 
-def for_delta_rs(place: str) -> str:
+def name_for_delta_rs(place: str) -> str:
     """Return delta-rs's name of a place: s3a: is Hadoop's name for S3."""
     return "s3" + place[3:] if place.startswith("s3a:") else place
 
 
-def for_spark(place: str) -> str:
+def name_for_spark(place: str) -> str:
     """Return Spark's name of a place: s3: has no file system in Hadoop."""
     return "s3a" + place[2:] if place.startswith("s3:") else place
 
 
-def as_text(options: Mapping[str, object]) -> dict[str, str]:
+def convert_options(options: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")
@@ -252,18 +252,18 @@ def as_text(options: Mapping[str, object]) -> dict[str, str]:
     return texts
 
 
-def bare(option: str) -> str:
+def strip_prefix(option: str) -> str:
     """Return the name of an option in lower case, without a prefix that delta-rs accepts."""
     name = option.lower()
     return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    given_names = set(map(bare, given))
+    given_names = set(map(strip_prefix, given))
     return {**{name: value for name, value in defaults.items() if name not in given_names}, **given}
 
 
-def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
+def find_hadoop_option(options: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the first option of Hadoop or Spark, which delta-rs ignores, and the fix."""
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):

@@ -24,7 +24,7 @@ from ledger.rules import limits
 from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute, require_characters, size_of
-from ledger.rules.text import forbidden
+from ledger.rules.text import find_forbidden_character
 
 
 class Kind(Enum):
@@ -124,14 +124,16 @@ _OTHER_NAMES = {
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
-def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
+def parse_entry(
+    given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False
+) -> Entry:
     """Return an entry from a body, or from a mapping with SQS's names. `common` has the values that `given` lacks.
 
     `in_batch` selects SQS's other words for a message that is too long. Raises the errors of `body`.
     """
     if in_batch:
         try:
-            return entry_of(given, queue, common)
+            return parse_entry(given, queue, common)
         except InvalidParameterValue as error:
             error.message = error.message.replace(_INVALID, _NOT_VALIDATED, 1)
             raise
@@ -167,7 +169,7 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 
-def meant_by(name: str, absent: Collection[str]) -> str | None:
+def find_resembled_column(name: str, absent: Collection[str]) -> str | None:
     """Return the column of `absent` that a name resembles: message_group_id for `messageGroupId` and `group_id`."""
     plain = re.sub(r"[\W_]", "", name.lower())
     for column in absent:
@@ -177,12 +179,12 @@ def meant_by(name: str, absent: Collection[str]) -> str | None:
     return near[0] if near else None
 
 
-def with_meaning(name: str, absent: Collection[str]) -> str:
-    resembled = meant_by(name, absent)
+def describe_column(name: str, absent: Collection[str]) -> str:
+    resembled = find_resembled_column(name, absent)
     return name if resembled is None else f"{name} (is {resembled} meant?)"
 
 
-def left_out(names: Iterable[str], body: str | None) -> list[str]:
+def list_unsent_columns(names: Iterable[str], body: str | None) -> list[str]:
     """Return the columns that are not sent, because they have no meaning next to a column of bodies."""
     columns = list(names)
     if (body or "body") not in columns:
@@ -190,10 +192,10 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
     absent = [name for name in _GIVEN if name not in columns and name != "body"]
     # If `body` names another column, the column "body" does not have the bodies.
     counted = {*(_GIVEN - {"body"}), body or "body"}
-    return [with_meaning(name, absent) for name in columns if name not in counted]
+    return [describe_column(name, absent) for name in columns if name not in counted]
 
 
-def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
+def list_mistaken_columns(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """Return the probably mistaken columns of a table whose rows are sent whole.
 
     A column is mistaken if it resembles an absent column of bodies or, for a FIFO queue, an absent one of
@@ -204,14 +206,14 @@ def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool
         return []
     counted = WITH_WHOLE_ROWS if fifo else ()
     absent = [name for name in ("body", *counted) if name not in columns]
-    nearly = [with_meaning(name, absent) for name in columns if meant_by(name, absent) is not None]
+    nearly = [describe_column(name, absent) for name in columns if find_resembled_column(name, absent) is not None]
     return [*nearly, *(f"{name} (is not applied)" for name in columns if name in _GIVEN and name not in counted)]
 
 
 def require_group(names: Iterable[str]) -> None:
     columns, group = list(names), "message_group_id"
     if group not in columns:
-        near = [name for name in columns if meant_by(name, [group]) is not None]
+        near = [name for name in columns if find_resembled_column(name, [group]) is not None]
         fix = f"Rename {near[0]}, if it is meant, or add it to the table." if near else "Add it to the table."
         raise InvalidParameterValue("column", group, "A FIFO queue needs it", fix)
 
@@ -228,12 +230,12 @@ def entry(
 ) -> Entry:
     """Return a checked message for a queue with these attributes. Raises the errors of `body`."""
     most = int(queue["MaximumMessageSize"])
-    attributes = attribute_rules.message_attributes(message_attributes)
+    attributes = attribute_rules.parse_message_attributes(message_attributes)
     checked = body(text, most)
     require_size(Entry(checked, message_attributes=attributes), queue)
     fifo = is_fifo(queue)
-    group = _identifier("MessageGroupId", message_group_id)
-    deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
+    group = _check_identifier("MessageGroupId", message_group_id)
+    deduplication = _check_identifier("MessageDeduplicationId", message_deduplication_id)
     if fifo and group is None:
         raise MissingParameter("MessageGroupId")
     if deduplication is not None and not fifo:
@@ -247,7 +249,7 @@ def entry(
     if aws_trace_header is not None and not isinstance(aws_trace_header, str):
         raise InvalidParameterValue("AWSTraceHeader", aws_trace_header, "Must be a string")
     require_characters("AWSTraceHeader", "AWSTraceHeader", aws_trace_header or "")
-    return Entry(checked, delay(delay_seconds, queue), attributes, group, deduplication, aws_trace_header)
+    return Entry(checked, choose_delay(delay_seconds, queue), attributes, group, deduplication, aws_trace_header)
 
 
 NO_DEDUPLICATION_ID = (
@@ -273,10 +275,10 @@ def require_common(
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
-    delay(delay_seconds, queue)
-    attribute_rules.message_attributes(message_attributes)
-    _identifier("MessageGroupId", message_group_id)
-    deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
+    choose_delay(delay_seconds, queue)
+    attribute_rules.parse_message_attributes(message_attributes)
+    _check_identifier("MessageGroupId", message_group_id)
+    deduplication = _check_identifier("MessageDeduplicationId", message_deduplication_id)
     if deduplication is not None and not is_fifo(queue):
         raise InvalidParameterValue("MessageDeduplicationId", deduplication, NOT_FOR_THIS_QUEUE)
 
@@ -293,12 +295,12 @@ def body(text: object, maximum_bytes: int) -> str:
         raise InvalidParameterValue(
             "MessageBody", text, "Must be a string", "Encode other values, for example as JSON."
         )
-    refused = forbidden(text)
+    refused = find_forbidden_character(text)
     if refused is not None:
         raise InvalidMessageContents(refused)
     size = len(text.encode())
     if size > maximum_bytes:
-        raise too_long(text, maximum_bytes, f"MessageBody has {size} bytes")
+        raise make_size_error(text, maximum_bytes, f"MessageBody has {size} bytes")
     return text
 
 
@@ -310,10 +312,10 @@ def require_size(given: Entry, queue: Mapping[str, str]) -> None:
     most = int(queue["MaximumMessageSize"])
     size = size_of_message(given)
     if size > most:
-        raise too_long(given.body, most, f"With its attributes it has {size} bytes")
+        raise make_size_error(given.body, most, f"With its attributes it has {size} bytes")
 
 
-def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
+def make_size_error(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
     bound = f"Message must be shorter than {maximum_bytes} bytes"
     return InvalidParameterValue(
         "MessageBody",
@@ -325,7 +327,7 @@ def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> Invalid
     )
 
 
-def delay(seconds: object, queue: Mapping[str, str]) -> int:
+def choose_delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Return a message's own delay of 0 to 900 s, or else the queue's delay (Q6).
 
     FIFO queues refuse a message's own delay. Recorded: a delay of 0 "defaults to queue delay".
@@ -334,7 +336,9 @@ def delay(seconds: object, queue: Mapping[str, str]) -> int:
     if seconds is None:
         return default
     most = limits.MAXIMUM_DELAY
-    checked = limits.whole_number("DelaySeconds", seconds, 0, most, bound=f"DelaySeconds must be >= 0 and <= {most}")
+    checked = limits.check_whole_number(
+        "DelaySeconds", seconds, 0, most, bound=f"DelaySeconds must be >= 0 and <= {most}"
+    )
     if not is_fifo(queue):
         return checked
     if checked:
@@ -364,7 +368,7 @@ def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
         )
 
 
-def _identifier(field: str, value: object) -> str | None:
+def _check_identifier(field: str, value: object) -> str | None:
     if value is not None and (not isinstance(value, str) or not re.fullmatch(IDENTIFIER, value)):
         raise InvalidParameterValue(
             field, value, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
@@ -376,7 +380,7 @@ _SEPARATORS = ";\t|"
 _OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
-def wrong_header(names: Sequence[str], body: str | None) -> str | None:
+def explain_wrong_header(names: Sequence[str], body: str | None) -> str | None:
     """Return why a file with this header is refused, or None. `body` is the user's name for the column of bodies."""
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.text import JsonFloat, forbidden, json_value
+from ledger.rules.text import JsonFloat, find_forbidden_character, parse_json
 
 #: Patterns of whole texts. Java's regular expressions (Spark) read them in the same way, except for \w.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
@@ -43,7 +43,7 @@ class Attribute(NamedTuple):
         return {"DataType": self.data_type, name: self.value}
 
 
-def message_attributes(given: object) -> dict[str, Attribute]:
+def parse_message_attributes(given: object) -> dict[str, Attribute]:
     """Return attributes by name from strings, numbers (int, float, Decimal), bytes, or SQS's form.
 
     Raises InvalidParameterValue, which names the attribute.
@@ -58,11 +58,11 @@ def message_attributes(given: object) -> dict[str, Attribute]:
             len(given),
             f"Number of message attributes exceeds the allowed maximum [{MAXIMUM_MESSAGE_ATTRIBUTES}]",
         )
-    return {_name(name): _attribute(name, value) for name, value in given.items()}
+    return {_check_name(name): _parse_attribute(name, value) for name, value in given.items()}
 
 
 def attributes_of_json(text: str) -> object:
-    return json_value(text) if text else None
+    return parse_json(text) if text else None
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
@@ -95,7 +95,7 @@ def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
     return digest.hexdigest()
 
 
-def _name(name: object) -> str:
+def _check_name(name: object) -> str:
     if isinstance(name, str) and len(name) <= LONGEST_NAME and re.fullmatch(NAME, name):
         return name
     bound = (
@@ -111,7 +111,7 @@ def _name(name: object) -> str:
     )
 
 
-def _attribute(name: str, given: object) -> Attribute:
+def _parse_attribute(name: str, given: object) -> Attribute:
     data_type: object
     text: object
     binary: object
@@ -122,7 +122,7 @@ def _attribute(name: str, given: object) -> Attribute:
     elif isinstance(given, (bytes, bytearray)):
         data_type, text, binary = "Binary", None, bytes(given)
     elif isinstance(given, (Real, Decimal)) and not isinstance(given, bool):
-        data_type, text, binary = "Number", _number(name, given), None
+        data_type, text, binary = "Number", _format_number(name, given), None
     else:
         data_type, text, binary = "String", given, None
     match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) and len(data_type) <= LONGEST_NAME else None
@@ -143,25 +143,27 @@ def _attribute(name: str, given: object) -> Attribute:
         )
     value = binary if match[1] == "Binary" else text
     if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
-        raise _refused(
+        raise _make_error(
             name,
             given,
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'",
             _advice(given, value, match[1]),
         )
     if has_lists(given):
-        raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
+        raise _make_error(
+            name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'"
+        )
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)
     require_characters(f"MessageAttributes.{name}", f"message attribute '{name}' value", value)
     if match[1] == "Number" and not re.fullmatch(NUMBER, value):
-        raise _refused(name, given, f"Can't cast the value of message (user) attribute '{name}' to a number")
+        raise _make_error(name, given, f"Can't cast the value of message (user) attribute '{name}' to a number")
     return Attribute(match[0], value)
 
 
 def require_characters(field: str, place: str, text: str) -> None:
     """Raise InvalidParameterValue if a text has a character that SQS also refuses in bodies (M1)."""
-    refused = forbidden(text)
+    refused = find_forbidden_character(text)
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
         raise InvalidParameterValue(field, text, bound, "Send it as Binary.", message=invalid_character(refused, place))
@@ -171,7 +173,7 @@ def has_lists(given: object) -> bool:
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
-def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidParameterValue:
+def _make_error(name: str, given: object, sentence: str, fix: str = "") -> InvalidParameterValue:
     return InvalidParameterValue(f"MessageAttributes.{name}", given, sentence, fix, message=f"{sentence}.")
 
 
@@ -182,7 +184,7 @@ def _advice(given: object, value: object, kind: str) -> str:
     return f"It is of the type {type(value).__name__}: give {accepted}, such as str(value)."
 
 
-def _number(name: str, given: Real | Decimal) -> str:
+def _format_number(name: str, given: Real | Decimal) -> str:
     """Return a number as a JSON text has it, or as Python or numpy writes it.
 
     Python would write numpy's float32 with more digits.
@@ -195,7 +197,7 @@ def _number(name: str, given: Real | Decimal) -> str:
         return float.__repr__(given) if isinstance(given, float) else str(given)
     except ValueError as error:
         # The number has more digits than Python writes.
-        raise _refused(
+        raise _make_error(
             name, "a number", f"Can't cast the value of message (user) attribute '{name}' to a number", f"{error}"
         ) from None
 
@@ -204,7 +206,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def sender_id(given: object) -> str | None:
+def check_sender_id(given: object) -> str | None:
     """Return `given` if it can be a SenderId: 1 to 128 printable ASCII characters, or None.
 
     Raises InvalidParameterValue.

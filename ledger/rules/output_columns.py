@@ -20,18 +20,18 @@ from ledger.rules.column_types import (
     FLOATS,
     INTEGERS,
     Fit,
-    decimal_of,
-    field_named_twice,
-    field_of,
+    drop_char_length,
+    drop_unknown_types,
+    find_repeated_field,
+    find_unread_type,
+    find_wider_type,
     fit,
     has_local_time_in_map,
     inner_types,
-    name_of,
-    plain,
-    unread_by_some,
-    widened,
-    wider,
-    with_known_types,
+    make_nullable_field,
+    name_type,
+    parse_decimal,
+    widen_type,
 )
 
 #: The value of `schema=` that asks for new columns and wider types.
@@ -105,7 +105,7 @@ class Columns:
         return bool(self.added or self.retyped)
 
 
-def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
+def plan_new_columns(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASKED) -> Columns:
     """Return the columns of a new table for rows with this schema.
 
     Raises:
@@ -116,19 +116,19 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
     types.update({field["name"]: field["type"] for field in (declared or {"fields": ()})["fields"]})
     fields, left_out = [], []
     for name, kind in types.items():
-        column_type = with_known_types(kind)
+        column_type = drop_unknown_types(kind)
         if column_type is not None:
-            fields.append(field_of(name, column_type))
+            fields.append(make_nullable_field(name, column_type))
         left_out += paths_without_type(name, kind)
     wrong = [
-        _unread_sentence(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None
+        _unread_sentence(name, unread) for name, kind in types.items() if (unread := find_unread_type(kind)) is not None
     ]
     if wrong:
         raise ColumnsDiffer(wrong[0])
     nameless = next((name for name, kind in types.items() if _is_nameless(name, kind)), None)
     if nameless is not None:
         raise ColumnsDiffer(_nameless_sentence(nameless))
-    double = field_named_twice({"type": "struct", "fields": [{"name": name, "type": types[name]} for name in types]})
+    double = find_repeated_field({"type": "struct", "fields": [{"name": name, "type": types[name]} for name in types]})
     if double is not None:
         raise ColumnsDiffer(_twice_sentence(double))
     if not fields:
@@ -141,7 +141,7 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
         column_type = _type_of(schema, field["name"])
         if column_type is not None and fit(field["type"], column_type) is Fit.NEVER:
             raise ColumnsDiffer(
-                f"column {field['name']} is {name_of(field['type'])}, and {name_of(column_type)} in schema="
+                f"column {field['name']} is {name_type(field['type'])}, and {name_type(column_type)} in schema="
             )
     declared_names = {field["name"].lower() for field in (declared or {"fields": ()})["fields"]}
     undeclared = [
@@ -151,7 +151,7 @@ def columns_of_new(rows: Mapping[str, Any], requests: ColumnsAsked = NOTHING_ASK
     return Columns(schema, left_out=tuple(left_out), by_chance=tuple(by_chance))
 
 
-def columns_of(
+def merge_columns(
     table: Mapping[str, Any],
     rows: Mapping[str, Any],
     properties: Mapping[str, str],
@@ -166,7 +166,7 @@ def columns_of(
     Raises:
         ColumnsDiffer: A name or a type is wrong. Values are checked later.
     """
-    merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), requests, first)
+    merge = _Merge(_read_names(properties, LEFT_OUT), _read_names(properties, BY_CHANCE), requests, first)
     before = table
     if requests.declared is not None:
         kinds = {field["name"]: _type_of(table, field["name"]) for field in requests.declared["fields"]}
@@ -176,7 +176,9 @@ def columns_of(
         before = merge.struct(table, {**requests.declared, "fields": agreeing}, "")
         for field in requests.declared["fields"]:
             present = _type_of(before, field["name"])
-            if with_known_types(field["type"]) is not None and plain(present) != plain(field["type"]):
+            if drop_unknown_types(field["type"]) is not None and drop_char_length(present) != drop_char_length(
+                field["type"]
+            ):
                 merge.wrong.append(_declared_sentence(field["name"], field["type"], present))
     after = merge.struct(before, rows, "")
     if merge.wrong:
@@ -184,17 +186,17 @@ def columns_of(
     return Columns(after, tuple(merge.added), tuple(merge.retyped))
 
 
-def refused_value(match: re.Match[str]) -> tuple[str, str]:
+def split_refusal(match: re.Match[str]) -> tuple[str, str]:
     """Return the sentence and the row, in words, of a match of REFUSED."""
     sentence, message = (one.replace(BAR + POINT, BAR) for one in match.groups())
     return sentence, f"the row of message {message}" if message else ""
 
 
-def with_points(text: str) -> str:
+def escape_bars(text: str) -> str:
     return text.replace(BAR, BAR + POINT)
 
 
-def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
+def advise_on_value(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
     """Return what to do about values that a column does not hold.
 
     `inside` is the column that the path `name` is in. `sql` is True for rows of Spark.
@@ -206,9 +208,9 @@ def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = 
 
 
 def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> str:
-    are_plain, to = isinstance(given, str) and isinstance(column, str), name_of(column)
-    has_fractions = are_plain and (given in FLOATS or decimal_of(given) is not None)
-    digits = decimal_of(column) or ((0, 0) if column in INTEGERS else None) if are_plain else None
+    are_plain, to = isinstance(given, str) and isinstance(column, str), name_type(column)
+    has_fractions = are_plain and (given in FLOATS or parse_decimal(given) is not None)
+    digits = parse_decimal(column) or ((0, 0) if column in INTEGERS else None) if are_plain else None
     where = f", inside {inside} by withField or transform" if sql and inside else ""
     value = "..." if inside else name if name.isidentifier() else f"`{name.replace('`', '``')}`"
     if are_plain and digits and has_fractions:
@@ -227,7 +229,7 @@ def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> st
     return f"make {name} {to} in the rows ({how})" if how else f"make {name} {to} in the rows"
 
 
-def differing(
+def describe_mismatch(
     name: str, given: Any, column: Any, example: str = "", first: str = "", inside: str = "", *, sql: bool = False
 ) -> str:
     """Return the sentence for a value that the column does not hold.
@@ -235,23 +237,25 @@ def differing(
     `example` is such a value. `first` is the column's first value, if the two types never fit.
     """
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
-    sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
-    return f"{sentence}; {advice(name, given, column, inside=inside, sql=sql)}"
+    sentence = f"column {name} is {name_type(given)}, and {name_type(column)} in the table{value}"
+    return f"{sentence}; {advise_on_value(name, given, column, inside=inside, sql=sql)}"
 
 
-def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
-    sentence = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
+def describe_not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
+    sentence = (
+        f"column {name} is {name_type(given)}, and {name_type(column)} in the table, which has no value {example}"
+    )
     return f"{sentence}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
 
 def _offer(given: Any, column: Any, path: str = "") -> str:
-    to = widened(given, column)
-    if to == plain(column):
+    to = widen_type(given, column)
+    if to == drop_char_length(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
-    return f"{OFFER}{path or 'the column'} {name_of(to)}"
+    return f"{OFFER}{path or 'the column'} {name_type(to)}"
 
 
-def without_offer(sentence: str, why: str) -> str:
+def replace_offer(sentence: str, why: str) -> str:
     """Replace the offer to widen the column by the offer of a rewrite by Spark, "because of" `why`."""
     return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
@@ -293,55 +297,55 @@ class _Merge:
             if place is not None:
                 fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
                 continue
-            known_type = with_known_types(kind)
+            known_type = drop_unknown_types(kind)
             if known_type is None:
                 continue
             if _is_nameless(field["name"], kind):
                 self.wrong.append(_nameless_sentence(name))
                 continue
-            unread = unread_by_some(kind)
+            unread = find_unread_type(kind)
             if unread is not None:
                 self.wrong.append(_unread_sentence(name, unread))
                 continue
-            double = field_named_twice(kind, f"{name}.")
+            double = find_repeated_field(kind, f"{name}.")
             if double is not None:
                 self.wrong.append(_twice_sentence(double))
                 continue
             if not self._add and name.lower() not in self._may_add:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
-                self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
+                self.wrong.append(f"the table has no column {name} ({name_type(kind)}): {fix}")
                 continue
-            fields.append(field_of(field["name"], known_type))
+            fields.append(make_nullable_field(field["name"], known_type))
             self.added.append(name)
         return {"type": "struct", "fields": fields}
 
     def kind(self, column: Any, given: Any, name: str) -> Any:
         if not isinstance(column, str) and not isinstance(given, str) and column["type"] == given["type"]:
-            return self._nested(column, given, name)
+            return self._merge_nested(column, given, name)
         fitting = fit(given, column)
         if fitting is Fit.NEVER:
-            self.wrong.append(self._differing(name, given, column))
+            self.wrong.append(self._describe_mismatch(name, given, column))
             return column
         may_widen = (
             self._widen or name.lower() in self._free or any(name.lower().startswith(f"{one}.") for one in self._free)
         )
-        to = wider(given, column) if may_widen and fitting is Fit.EXACT else None
-        if to is None or to == plain(column):
+        to = find_wider_type(given, column) if may_widen and fitting is Fit.EXACT else None
+        if to is None or to == drop_char_length(column):
             return column
         self.retyped.append(name)
         return to
 
-    def _differing(self, name: str, given: Any, column: Any) -> str:
+    def _describe_mismatch(self, name: str, given: Any, column: Any) -> str:
         inside = next((one for one in self._whole if name.startswith(f"{one}.")), "") if name not in self._whole else ""
-        return differing(name, given, column, first=self._first(name), inside=inside, sql=self._sql)
+        return describe_mismatch(name, given, column, first=self._first(name), inside=inside, sql=self._sql)
 
-    def _nested(self, column: Any, given: Any, name: str) -> Any:
+    def _merge_nested(self, column: Any, given: Any, name: str) -> Any:
         if column["type"] == "struct":
             return self.struct(column, given, f"{name}.")
         inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(column["type"])
         if inner is None:
-            if plain(column) != plain(given):
-                self.wrong.append(self._differing(name, given, column))
+            if drop_char_length(column) != drop_char_length(given):
+                self.wrong.append(self._describe_mismatch(name, given, column))
             return column
         parts = {one: self.kind(column[one], given[one], f"{name}.{one.removesuffix('Type')}") for one in inner}
         return {**column, **parts}
@@ -355,8 +359,8 @@ def _clashes(declared: Mapping[str, Any], name: str, kind: Any) -> bool:
 
 
 def _declared_sentence(name: str, given: Any, column: Any) -> str:
-    sentence = f"column {name} is {name_of(column)} in the table, and {name_of(given)} {IN_SCHEMA}"
-    offer = _offer(given, column) if widened(given, column) != plain(column) else ""
+    sentence = f"column {name} is {name_type(column)} in the table, and {name_type(given)} {IN_SCHEMA}"
+    offer = _offer(given, column) if widen_type(given, column) != drop_char_length(column) else ""
     return f"{sentence}: give the table's type, or leave the column out of it{offer}"
 
 
@@ -388,7 +392,7 @@ def _is_nameless(name: str, kind: Any) -> bool:
 
 
 def paths_without_type(name: str, kind: Any) -> list[str]:
-    known_type = with_known_types(kind)
+    known_type = drop_unknown_types(kind)
     if known_type is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
@@ -399,7 +403,7 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
     )
 
 
-def without_maps_of_local_times(columns: Columns) -> Columns:
+def drop_maps_of_local_times(columns: Columns) -> Columns:
     """Leave out the columns that delta-rs cannot make, which the first append adds.
 
     Raises ColumnsDiffer if no column is left.
@@ -414,35 +418,35 @@ def without_maps_of_local_times(columns: Columns) -> Columns:
     return replace(columns, schema={**columns.schema, "fields": kept}, left_out=(*columns.left_out, *later))
 
 
-def stored_as_null(name: str) -> str:
+def describe_stored_null(name: str) -> str:
     return (
         f"column {name} has an empty text, or {NULL_PARTITION}, and the table is partitioned by it: Delta would store "
         "NULL. Give NULL, or another text"
     )
 
 
-def stored_as_text(name: str) -> str:
+def describe_stored_text(name: str) -> str:
     return (
         f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
         "give back as other bytes. Partition by a text instead"
     )
 
 
-def key_twice(name: str, value: str) -> str:
+def describe_repeated_key(name: str, value: str) -> str:
     return (
         f"column {name} has a map with the key {value} twice, of which each reader of the table keeps another "
         "value, or fails: keep one value of each key"
     )
 
 
-def not_utf8(name: str) -> str:
+def describe_not_utf8(name: str) -> str:
     return (
         f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "
         f"in a binary column, or have {name} mended by make_valid_utf8"
     )
 
 
-def outside_years(name: str, value: str) -> str:
+def describe_outside_years(name: str, value: str) -> str:
     return (
         f"column {name} has the value {value}, which lies outside the years 1 to 9999: Python and other readers of the "
         f"table would fail on it. Leave it out, or write {name} as a text"
@@ -454,7 +458,7 @@ def properties_of(columns: Columns) -> dict[str, str]:
     return {name: json.dumps(known) for name, known in names.items() if known}
 
 
-def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
+def _read_names(properties: Mapping[str, str], name: str) -> frozenset[str]:
     try:
         names = json.loads(properties.get(name, "[]"))
     except ValueError:
@@ -464,5 +468,5 @@ def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
 
 def _has_numbers(kind: Any) -> bool:
     if isinstance(kind, str):
-        return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
+        return kind in (*INTEGERS, *FLOATS) or parse_decimal(kind) is not None
     return any(map(_has_numbers, inner_types(kind)))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from enum import Enum
 
-from ledger.rules.visibility import Record, Standing, in_doubt, restore, standing
+from ledger.rules.visibility import Record, Standing, find_standing, is_in_doubt, restore
 
 WRITTEN, FENCED = 1, 2
 
@@ -48,13 +48,13 @@ class Part(Enum):
     LOST = "held no longer"
 
 
-def begun(record: Record) -> tuple[str, str] | None:
+def find_begun_write(record: Record) -> tuple[str, str] | None:
     if record.writing_to is None or record.write_id is None:
         return None
     return record.writing_to, record.write_id
 
 
-def to_ask(record: Record, receipt_id: str) -> bool:
+def must_ask(record: Record, receipt_id: str) -> bool:
     """Return whether the table must say if an earlier write under `receipt_id` has its rows in.
 
     A write under another receipt may still be running.
@@ -62,7 +62,7 @@ def to_ask(record: Record, receipt_id: str) -> bool:
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
 
-def to_fence(record: Record, receipt_id: str, now: int) -> bool:
+def must_fence(record: Record, receipt_id: str, now: int) -> bool:
     """Return whether a restore under `receipt_id` releases a message for which a write was begun.
 
     Such a restore first asks the table, and fences the write off if its rows are not in. Without a fence, a writer that
@@ -71,13 +71,13 @@ def to_fence(record: Record, receipt_id: str, now: int) -> bool:
     return record.write_id is not None and restore(record, receipt_id, now) is not None
 
 
-def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
+def classify_part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
     """Return how a message relates to a write under `receipt_id`. `written` is the table's answer."""
     if written:
         return Part.WRITTEN
     if record.deleted_at is not None and record.receipt_id == receipt_id:
         return Part.ACKNOWLEDGED
-    return Part.HELD if standing(record, receipt_id, now) is Standing.HELD else Part.LOST
+    return Part.HELD if find_standing(record, receipt_id, now) is Standing.HELD else Part.LOST
 
 
 def begin(record: Record, table: str, identifier: str) -> Record:
@@ -89,19 +89,19 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
 
     Return None if this write does not hold the message in doubt.
     """
-    if not in_doubt(record) or record.write_id != identifier:
+    if not is_in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(deleted_at=now)
 
 
 def undo(record: Record, identifier: str) -> Record | None:
     """Return the record without a write that is fenced off; None as in `finish`."""
-    if not in_doubt(record) or record.write_id != identifier:
+    if not is_in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)
 
 
-def decided(record: Record, *, written: bool, now: int) -> Record:
+def decide_doubt(record: Record, *, written: bool, now: int) -> Record:
     if written:
         return record._replace(deleted_at=now)
     return record._replace(writing_to=None, write_id=None)

@@ -66,7 +66,7 @@ class AccessBits(NamedTuple):
     others: int = 7
     named: int = 7
 
-    def common(self, other: AccessBits) -> AccessBits:
+    def intersect(self, other: AccessBits) -> AccessBits:
         return AccessBits(self.group & other.group, self.others & other.others, self.named & other.named)
 
     def limit_mode(self, mode: int) -> int:
@@ -111,7 +111,7 @@ def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
     return [struct.unpack_from("<HHI", acl, at) for at in range(4, len(acl) - 7, 8)]
 
 
-def lets_in(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
+def can_enter(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
     """Return whether the users of a group may enter a folder, by its own ACL or its mode.
 
     As acl(5) says, one entry of the group that lets them in suffices, and others' entry counts only without such an
@@ -135,7 +135,7 @@ def is_shared(root: LocalEntry) -> bool:
     return bool(root.mode & stat.S_ISGID and root.mode & stat.S_IWGRP)
 
 
-def lacking(root: LocalEntry, entry: LocalEntry) -> str | None:
+def find_missing_right(root: LocalEntry, entry: LocalEntry) -> str | None:
     """Return, in words, what keeps the group from using a file or folder."""
     if entry.group != root.group:
         return "is of another group"

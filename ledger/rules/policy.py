@@ -124,8 +124,8 @@ def with_permission(
         {
             "Sid": label,
             "Effect": "Allow",
-            "Principal": {"AWS": _one_or_all([f"arn:aws:iam::{account}:root" for account in account_ids])},
-            "Action": _one_or_all([f"SQS:{action}" for action in actions]),
+            "Principal": {"AWS": _unwrap_single([f"arn:aws:iam::{account}:root" for account in account_ids])},
+            "Action": _unwrap_single([f"SQS:{action}" for action in actions]),
             "Resource": arn,
         }
     )
@@ -150,7 +150,7 @@ def _read(policy: str | None, arn: str) -> dict[str, Any]:
     return {**document, "Statement": statements if isinstance(statements, list) else [statements]}
 
 
-def _one_or_all(values: list[str]) -> Any:
+def _unwrap_single(values: list[str]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
@@ -180,25 +180,25 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
     granted = action.removesuffix("Batch")
     actions = (f"sqs:{action}".lower(), f"sqs:{granted}".lower())
     return (
-        _named(statement, "Principal", lambda one: _is_principal(one, account_id, caller_arn))
-        and _named(statement, "Action", lambda one: any(_matches(one.lower(), name) for name in actions))
+        _matches_member(statement, "Principal", lambda one: _is_principal(one, account_id, caller_arn))
+        and _matches_member(statement, "Action", lambda one: any(_matches(one.lower(), name) for name in actions))
         and (
             not {"Resource", "NotResource"}.intersection(statement)
-            or _named(statement, "Resource", lambda one: _matches(one, queue_arn))
+            or _matches_member(statement, "Resource", lambda one: _matches(one, queue_arn))
         )
     )
 
 
-def _named(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
+def _matches_member(statement: Mapping[str, Any], member: str, matches: Any) -> bool:
     """Return whether a statement's member matches, or its `Not` member does not."""
     if member in statement:
-        return any(map(matches, _listed(statement[member])))
-    return f"Not{member}" in statement and not any(map(matches, _listed(statement[f"Not{member}"])))
+        return any(map(matches, _list_texts(statement[member])))
+    return f"Not{member}" in statement and not any(map(matches, _list_texts(statement[f"Not{member}"])))
 
 
-def _listed(given: Any) -> list[str]:
+def _list_texts(given: Any) -> list[str]:
     if isinstance(given, Mapping):
-        given = [one for name, several in given.items() if name == "AWS" for one in _listed(several)]
+        given = [one for name, several in given.items() if name == "AWS" for one in _list_texts(several)]
     return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
 
 

@@ -48,11 +48,11 @@ class Demands:
     partitions: tuple[str, ...]
     properties: Mapping[str, str]
 
-    def same(self, other: Demands) -> bool:
+    def is_equivalent(self, other: Demands) -> bool:
         """Return whether files for a table with these demands also suit a table with the other demands."""
-        return self._canonical() == other._canonical()
+        return self._normalize() == other._normalize()
 
-    def _canonical(self) -> tuple[Any, ...]:
+    def _normalize(self) -> tuple[Any, ...]:
         features = {name: sorted(value) if isinstance(value, list) else value for name, value in self.protocol.items()}
         return features, json.loads(self.schema), self.partitions, dict(self.properties)
 
@@ -69,7 +69,7 @@ class Demands:
         return {"protocol": dict(self.protocol), "metaData": metadata}
 
 
-def not_applied(demands: Demands) -> list[str]:
+def list_unapplied_demands(demands: Demands) -> list[str]:
     """Return, in words, the demands that a write into another folder does not apply."""
     protocol = demands.protocol
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
@@ -102,7 +102,7 @@ def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> 
     return Demands(PROTOCOL_OF_NEW, plain, (), dict(properties or {}))
 
 
-def odd_name(kind: Any) -> str | None:
+def find_odd_name(kind: Any) -> str | None:
     """Return the first name inside a type that Delta accepts only where names are mapped."""
     if isinstance(kind, str):
         return None
@@ -111,7 +111,7 @@ def odd_name(kind: Any) -> str | None:
             return str(field["name"])
     inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     inner += [field["type"] for field in kind.get("fields", ())]
-    return next((found for one in inner if (found := odd_name(one)) is not None), None)
+    return next((found for one in inner if (found := find_odd_name(one)) is not None), None)
 
 
 class _NotPlain(Exception):

@@ -4,7 +4,7 @@ D1: "a message received that often and not deleted goes to the target instead of
 body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records of both queues say
 which queue has it.
 
-Each function that changes a task returns the task's next revision, which a store accepts by `follows`.
+Each function that changes a task returns the task's next revision, which a store accepts by `is_next_revision`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ledger.errors import InvalidParameterValue, ResourceNotFound
-from ledger.rules.arns import Account, not_ours, queue_of
+from ledger.rules.arns import Account, explain_foreign_arn, queue_of
 from ledger.rules.limits import MAXIMUM_RECEIVES, MILLISECONDS
-from ledger.rules.text import NamedTwice, names_once
+from ledger.rules.text import NamedTwice, require_unique_names
 from ledger.rules.visibility import Record
 
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
@@ -55,21 +55,21 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
         return None
     policy = _map(text)
     if policy is None:
-        raise _refused(text, "Redrive policy is not a valid JSON map")
+        raise _make_error(text, "Redrive policy is not a valid JSON map")
     for name in reversed(_FIELDS):
         if name not in policy:
-            raise _refused(text, f"Redrive policy does not contain mandatory attribute: {name}")
+            raise _make_error(text, f"Redrive policy does not contain mandatory attribute: {name}")
     if set(policy) - set(_FIELDS):
-        raise _refused(text, f"Only following attributes are supported: [{', '.join(_FIELDS)}]")
+        raise _make_error(text, f"Only following attributes are supported: [{', '.join(_FIELDS)}]")
     target, count = queue_of(policy["deadLetterTargetArn"]), policy["maxReceiveCount"]
     if target is None:
-        raise _refused(text, "Invalid value for deadLetterTargetArn", "Give a queue's ARN, or its name.")
+        raise _make_error(text, "Invalid value for deadLetterTargetArn", "Give a queue's ARN, or its name.")
     if (
         isinstance(count, bool)
         or not re.fullmatch(r"[0-9]{1,4}", str(count))
         or not 1 <= int(count) <= MAXIMUM_RECEIVES
     ):
-        raise _refused(
+        raise _make_error(
             text, f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
         )
     return RedrivePolicy(target, int(count))
@@ -80,7 +80,7 @@ def dead_letter_names(attributes: Iterable[Mapping[str, str]]) -> set[str]:
     return {policy.target for policy in policies if policy is not None}
 
 
-def answered(text: str) -> str:
+def answer_policy(text: str) -> str:
     """Return a redrive policy as SQS answers it: without spaces, its count as a number. Other texts stay unchanged.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
@@ -118,7 +118,7 @@ def require_names_once(given: Mapping[str, str]) -> None:
     """Raise InvalidParameterValue if a new policy has a name twice. Stored policies are still read."""
     for name in ("RedrivePolicy", "RedriveAllowPolicy"):
         try:
-            json.loads(given.get(name) or "{}", object_pairs_hook=names_once)
+            json.loads(given.get(name) or "{}", object_pairs_hook=require_unique_names)
         except NamedTwice:
             bound = "It has a name twice"
             raise InvalidParameterValue(name, given[name], bound, "Give each name one value.") from None
@@ -127,12 +127,12 @@ def require_names_once(given: Mapping[str, str]) -> None:
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """Raise InvalidParameterValue if a new policy names a queue of another account or region (M4)."""
     text = given.get("RedrivePolicy", "")
-    bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
+    bound = explain_foreign_arn((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
     if bound is not None:
-        raise _refused(text, bound, f"This ledger's queues have ARNs like {account.arn('name')}.")
+        raise _make_error(text, bound, f"This ledger's queues have ARNs like {account.arn('name')}.")
     text = given.get("RedriveAllowPolicy", "")
     sources = (_map(text) or {}).get("sourceQueueArns") if text else None
-    if isinstance(sources, list) and any(not_ours(arn, account) for arn in sources):
+    if isinstance(sources, list) and any(explain_foreign_arn(arn, account) for arn in sources):
         raise InvalidParameterValue(
             "RedriveAllowPolicy",
             text,
@@ -152,16 +152,16 @@ def require_target(
     target = {queue.name: queue for queue in queues}.get(policy.target)
     # M4: an existing queue may be its own target. A queue that is being made does not exist yet.
     if target is None:
-        raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
+        raise _make_error(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
-        raise _refused(text, "Dead-letter queue must be same type of queue as the source")
+        raise _make_error(text, "Dead-letter queue must be same type of queue as the source")
     if attributes.get("FifoQueue") and target.attributes["Lanes"] != attributes["Lanes"]:
-        raise _refused(text, f"FIFO queues need equal Lanes; the target has {target.attributes['Lanes']}")
+        raise _make_error(text, f"FIFO queues need equal Lanes; the target has {target.attributes['Lanes']}")
     if not allow_policy_of(target.attributes).allows(name):
-        raise _refused(text, f"The RedriveAllowPolicy of {target.name} does not allow {name} as a source")
+        raise _make_error(text, f"The RedriveAllowPolicy of {target.name} does not allow {name} as a source")
 
 
-def broken_bound(source: Any, destination: Any) -> str | None:
+def explain_unfit_destination(source: Any, destination: Any) -> str | None:
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
@@ -171,7 +171,9 @@ def broken_bound(source: Any, destination: Any) -> str | None:
     return None
 
 
-def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
+def make_no_dead_letter_queue_error(
+    name: str, fix: str = "Name it in another queue's RedrivePolicy."
+) -> InvalidParameterValue:
     """Return the error for a redrive from a queue that no RedrivePolicy names (D2, recorded)."""
     bound = "Source queue must be configured as a Dead Letter Queue"
     return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
@@ -179,7 +181,7 @@ def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's Redri
 
 def require_destination(source: Any, destination: Any) -> None:
     another = "Must be another queue than the source" if destination.id == source.id else None
-    bound = another or broken_bound(source, destination)
+    bound = another or explain_unfit_destination(source, destination)
     if bound is not None:
         raise InvalidParameterValue("destination", destination.name, bound)
 
@@ -196,11 +198,11 @@ def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
     return policy is not None and record.receive_count >= policy.maximum_receives
 
 
-def moved_away(record: Record, target: str) -> Record:
+def mark_moved(record: Record, target: str) -> Record:
     return record._replace(moved_to=target)
 
 
-def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
+def make_dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
     """Return the target's record of a dead letter (D1), with the receive count (recorded) and the first receive.
 
     On FIFO queues the retention restarts. On standard queues it goes on, so that no message stays for ever. M4: if the
@@ -216,7 +218,7 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
     )
 
 
-def redriven(now: int, origin: str | None = None) -> Record:
+def make_redriven(now: int, origin: str | None = None) -> Record:
     """Return the destination's record of a redriven message (D2): never received, with a new retention."""
     return Record(enqueued_at=now, origin_queue=origin)
 
@@ -229,7 +231,7 @@ def _map(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _refused(text: str, bound: str, fix: str = "") -> InvalidParameterValue:
+def _make_error(text: str, bound: str, fix: str = "") -> InvalidParameterValue:
     return InvalidParameterValue("RedrivePolicy", text, bound, fix)
 
 
@@ -291,7 +293,7 @@ def new_task(
     return MoveTask(hashlib.sha256(identity.encode()).hexdigest()[:32], source, destination, rate, now, now, to_move)
 
 
-def follows(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
+def is_next_revision(task: MoveTask, stored_tasks: Iterable[MoveTask]) -> bool:
     """Return whether `task` may be stored: as a stored task's next revision, or if no other task of its source runs."""
     stored = next((one for one in stored_tasks if one.task == task.task), None)
     if stored is not None:
@@ -325,23 +327,23 @@ def put_back(task: MoveTask, now: int) -> MoveTask:
     return task._replace(started_at=started_at, updated_at=updated_at, revision=task.revision + 1)
 
 
-def taken(task: MoveTask, now: int) -> MoveTask:
+def start_step(task: MoveTask, now: int) -> MoveTask:
     """Mark the task for a process. Only the process that stores this revision makes the next step."""
     return task._replace(updated_at=now, revision=task.revision + 1)
 
 
-def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
+def record_progress(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
     """Return the task after `moved` messages. It is completed if `allowed` is greater, or None."""
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
 
 
-def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
+def end_task(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
     return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
 
 
-def handle_of(task: MoveTask, source_arn: str) -> str:
+def encode_handle(task: MoveTask, source_arn: str) -> str:
     """Return the task's handle, in SQS's form."""
     text = json.dumps({"taskId": task.task, "sourceArn": source_arn}, separators=(",", ":"))
     return base64.b64encode(text.encode()).decode()
@@ -351,7 +353,7 @@ def task_id(handle: object) -> str:
     return _read(handle)["taskId"]
 
 
-def source_of(handle: object) -> str:
+def parse_source_arn(handle: object) -> str:
     return _read(handle)["sourceArn"]
 
 
@@ -370,7 +372,7 @@ def _read(handle: object) -> dict[str, str]:
     )
 
 
-def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
+def find_task_to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
     """Return the running task of this handle. Raises ResourceNotFound and InvalidParameterValue."""
     identifier = task_id(handle)
     for task in tasks:

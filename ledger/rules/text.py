@@ -26,7 +26,7 @@ class NamedTwice(ValueError):
     """An object of a JSON text has a name twice."""
 
 
-def names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object, as json's `object_pairs_hook`. Raises NamedTwice."""
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -51,10 +51,10 @@ def _no_constant(name: str) -> None:
 
 
 #: Its `raw_decode` reads a JSON text that something follows.
-JSON = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant, parse_float=JsonFloat)
+JSON = json.JSONDecoder(object_pairs_hook=require_unique_names, parse_constant=_no_constant, parse_float=JsonFloat)
 
 
-def json_value(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
@@ -66,18 +66,18 @@ def json_value(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def forbidden(text: str) -> str | None:
+def find_forbidden_character(text: str) -> str | None:
     """Return the first character of a text that SQS refuses, as SQS writes it: #xB."""
     match = _FORBIDDEN.search(text)
     return match and f"#x{ord(match[0]):X}"
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return `text` with each lone surrogate, which UTF-8 cannot hold, replaced by its escape."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def storable(field: str, text: str) -> bytes:
+def encode_text(field: str, text: str) -> bytes:
     """Return `text` in UTF-8. Raises InvalidParameterValue for a lone surrogate."""
     try:
         return text.encode()
@@ -85,6 +85,6 @@ def storable(field: str, text: str) -> bytes:
         raise InvalidParameterValue(field, text, "It holds half a character (a lone surrogate)") from None
 
 
-def version_numbers(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version, without the suffix of a platform or a release candidate."""
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0]))

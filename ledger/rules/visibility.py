@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.text import escaped
+from ledger.rules.text import escape_surrogates
 
 
 class Record(NamedTuple):
@@ -103,7 +103,7 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
     return max(holds, key=lambda one: one.visible_at, default=None)
 
 
-def in_doubt(record: Record) -> bool:
+def is_in_doubt(record: Record) -> bool:
     """Return whether a write of the message's output was begun, and its end is not recorded.
 
     An invariant: while a message is in doubt, the receipt of the write stays on record. By this receipt the owner
@@ -161,30 +161,30 @@ MOST = 100
 FURTHER = f"a reason that fewer messages have than the {MOST} that are named"
 
 
-def reason_of(given: object) -> str | None:
+def clean_reason(given: object) -> str | None:
     """Return a reason as it is kept: one line of at most LONGEST characters. Return None for None and a blank text.
 
     Raises InvalidParameterValue for a value that is no text.
     """
     if given is not None and not isinstance(given, str):
         raise InvalidParameterValue("reason", type(given).__name__, "Must be a text", "Give str(error), say.")
-    text = escaped(" ".join((given or "").split()))
+    text = escape_surrogates(" ".join((given or "").split()))
     return _cut(text) or None
 
 
-def distinct(reasons: Iterable[object]) -> list[str]:
+def list_frequent_reasons(reasons: Iterable[object]) -> list[str]:
     """Return the different reasons as they are kept: at most MOST, the most frequent first."""
     counted: Counter[str] = Counter()
     for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():
-        reason = reason_of(text)
+        reason = clean_reason(text)
         if reason is not None:
             counted[reason] += count
     ordered = sorted(counted, key=lambda reason: (-counted[reason], reason))
     return ordered[:MOST]
 
 
-def kept(given: object) -> str | None:
-    return None if given is None else reason_of(str(given))
+def clean_any_reason(given: object) -> str | None:
+    return None if given is None else clean_reason(str(given))
 
 
 def _cut(text: str) -> str:
@@ -272,7 +272,7 @@ FIFO_TABLE = {
 _STANDARD = {Receipts.FENCED: TABLE, Receipts.LATE: LATE_TABLE, Receipts.RECORDED: RECORDED_TABLE}
 
 
-def table(
+def choose_table(
     *, fifo: bool, receipts: Receipts = Receipts.FENCED, whole_claim: bool = False
 ) -> dict[tuple[Standing, Verb], Outcome]:
     """Return the table of outcomes of a queue. `receipts` has no effect on FIFO queues.
@@ -284,7 +284,7 @@ def table(
     return _STANDARD[Receipts.LATE if whole_claim and receipts is Receipts.RECORDED else receipts]
 
 
-def standing(record: Record, receipt_id: str, now: int) -> Standing:
+def find_standing(record: Record, receipt_id: str, now: int) -> Standing:
     if record.deleted_at is not None:
         return Standing.DELETED
     if record.moved_to is not None:
@@ -343,10 +343,10 @@ def change(
     Returns:
         The outcome, and the record, which is unchanged unless the outcome is CHANGED.
     """
-    relation = standing(record, receipt_id, now)
-    if whole_claim and _settled(record, relation, receipt_id):
+    relation = find_standing(record, receipt_id, now)
+    if whole_claim and _has_left_claim(record, relation, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[relation, Verb.CHANGE]
+    outcome = choose_table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[relation, Verb.CHANGE]
     if outcome is not Outcome.CHANGED:
         return outcome, record
     gives_back = postpones or not timeout
@@ -371,10 +371,10 @@ def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
     """Delete a message through its last receipt (V8, V10, V13), on a FIFO queue only before the deadline."""
-    relation = standing(record, receipt_id, now)
-    if whole_claim and _settled(record, relation, receipt_id):
+    relation = find_standing(record, receipt_id, now)
+    if whole_claim and _has_left_claim(record, relation, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table(fifo=fifo)[relation, Verb.DELETE]
+    outcome = choose_table(fifo=fifo)[relation, Verb.DELETE]
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
 
 
@@ -383,13 +383,13 @@ def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | Non
 
     Return None if the receipt does not hold the message, or before the output table of a message in doubt was asked.
     """
-    if in_doubt(record) or not is_held(record, receipt_id, now):
+    if is_in_doubt(record) or not is_held(record, receipt_id, now):
         return None
     _, given_back = change(record, receipt_id, 0, now, ceiling=None, whole_claim=True, mark=mark)
     return given_back
 
 
-def _settled(record: Record, relation: Standing, receipt_id: str) -> bool:
+def _has_left_claim(record: Record, relation: Standing, receipt_id: str) -> bool:
     """Return whether a message left its claim by its holder's release or delete.
 
     After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
@@ -407,12 +407,12 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
-    if in_doubt(record):
+    if is_in_doubt(record):
         return None
     return record._replace(receipt_id=None, attempt_id=None, released_at=None, visible_at=now + timeout * MILLISECONDS)
 
 
-def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
+def is_same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     """Return whether a repeated receive with this attempt id gets the message again (F3)."""
     if record.attempt_id != attempt_id or record.released_at is not None:
         return False
@@ -432,11 +432,11 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
     gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
     if gone or record.receipt_id != receipt_id:
         return False
-    return now is None or standing(record, receipt_id, now) is Standing.HELD
+    return now is None or find_standing(record, receipt_id, now) is Standing.HELD
 
 
 def is_postponed(record: Record, now: int) -> bool:
-    return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
+    return record.receipt_id is not None and find_standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:
@@ -451,9 +451,9 @@ def purge(record: Record, now: int) -> Record:
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """Undo a delete under this receipt, or end a doubt after the deadline; None for any other message.
 
-    If a write was begun for the message, its output table must be asked first: see `output_doubts.to_fence`.
+    If a write was begun for the message, its output table must be asked first: see `output_doubts.must_fence`.
     """
-    doubtful = in_doubt(record) and deadline(record) <= now
+    doubtful = is_in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
         return None
     return record._replace(

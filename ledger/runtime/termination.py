@@ -14,8 +14,8 @@ from ledger.delta_log.protocol import reason
 
 LOOK_SECONDS = 0.25
 #: Why a claim is given back.
-TERMINATED = "the process was told to end (SIGTERM)"
-JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
+TERMINATED_REASON = "the process was told to end (SIGTERM)"
+JVM_ENDED_REASON = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def ended_by_sigterm() -> Iterator[None]:
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     )
     if is_unhandled:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _raise_exit)
     try:
         yield
     except Exception as error:
@@ -41,7 +41,7 @@ def ended_by_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminated(number: int, frame: object) -> None:
+def _raise_exit(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
@@ -54,13 +54,13 @@ def is_termination(error: BaseException | None) -> bool:
     return False
 
 
-def why_ended(error: BaseException) -> str:
+def describe_end(error: BaseException) -> str:
     if is_termination(error):
-        return TERMINATED
-    return JVM_ENDED if jvm_has_ended(error) else reason(error)
+        return TERMINATED_REASON
+    return JVM_ENDED_REASON if has_jvm_ended(error) else reason(error)
 
 
-def jvm_has_ended(error: BaseException) -> bool:
+def has_jvm_ended(error: BaseException) -> bool:
     """Return whether an error comes from Py4J and shows that Spark's JVM no longer answers.
 
     Under `spark-submit`, a signal to the job ends the JVM before Python.
@@ -96,7 +96,7 @@ class Drain:
 
     def end(self) -> None:
         if self.asked is not None:
-            raise self._ending(self.asked)
+            raise self._make_exception(self.asked)
 
     def wait(self, seconds: float) -> bool:
         """Wait for some seconds, or until the process is told to end. Return whether it was."""
@@ -109,11 +109,11 @@ class Drain:
     def on_signal(self, number: int, frame: object) -> None:
         """Note the first signal. For each later signal, raise its exception at once."""
         if self.asked is not None:
-            raise self._ending(number)
+            raise self._make_exception(number)
         self.asked = number
 
     @staticmethod
-    def _ending(number: int) -> BaseException:
+    def _make_exception(number: int) -> BaseException:
         return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 

@@ -124,7 +124,7 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
         waiting.put(job)
 
     def work() -> None:
-        while (job := _next(waiting)) is not None:
+        while (job := _take_job(waiting)) is not None:
             job.run()
 
     try:
@@ -138,7 +138,7 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
                 break
         outcomes = [job.outcome() for job in jobs]
     except BaseException:
-        while _next(waiting) is not None:
+        while _take_job(waiting) is not None:
             pass
         raise
     for _, error in outcomes:
@@ -147,7 +147,7 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
     return [answer for answer, _ in outcomes]  # type: ignore[misc] # None where the function returned None
 
 
-def _next(jobs: queue.SimpleQueue[Job[Result]]) -> Job[Result] | None:
+def _take_job(jobs: queue.SimpleQueue[Job[Result]]) -> Job[Result] | None:
     try:
         return jobs.get_nowait()
     except queue.Empty:
@@ -158,7 +158,7 @@ Owner = TypeVar("Owner")
 Parameters = ParamSpec("Parameters")
 #: A fork waits for at most FORK_SECONDS, and keeps calls from beginning for SHUT_SECONDS at a time.
 FORK_SECONDS, SHUT_SECONDS, LOOK_SECONDS = 5.0, 0.25, 0.0005
-RESENT_SECONDS = 0.02
+RESEND_DELAY_SECONDS = 0.02
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 #: By library, the process that used it first: this one, or an ancestor.
 _first_user_pids: dict[str, int] = {}
@@ -299,7 +299,7 @@ class _Forks(threading.local):
 _forks = _Forks()
 
 
-def _before() -> None:
+def _hold_before_fork() -> None:
     thread, releases, until = threading.get_ident(), list[Callable[[], object]](), time.monotonic() + FORK_SECONDS
     _forks.releases.append(releases)
     if _arrow_use.forking == thread:
@@ -324,18 +324,18 @@ def _release() -> None:
         release()
 
 
-def _in_parent() -> None:
+def _release_in_parent() -> None:
     _release()
     interrupt, _forks.interrupt = _forks.interrupt, None
     if interrupt is not None:
         number = signal.SIGTERM if isinstance(interrupt, SystemExit) else signal.SIGINT
         # Python ignores an error in this function, too.
-        later = threading.Timer(RESENT_SECONDS, _thread.interrupt_main, [number])
+        later = threading.Timer(RESEND_DELAY_SECONDS, _thread.interrupt_main, [number])
         later.daemon = True
         later.start()
 
 
-def _in_child() -> None:
+def _start_anew_in_child() -> None:
     _forks.interrupt = None
     for _, _, renew in _held:
         renew()
@@ -349,4 +349,6 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_hold_before_fork, after_in_parent=_release_in_parent, after_in_child=_start_anew_in_child
+    )

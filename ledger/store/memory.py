@@ -18,7 +18,7 @@ from ledger.rules import fifo, redrive, visibility
 from ledger.rules import limits as limit_rules
 from ledger.rules import message_id as ids
 from ledger.rules import redrive as redrive_rules
-from ledger.rules.attempts import Attempt, content_of, require_not_smaller
+from ledger.rules.attempts import Attempt, hash_content, require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
 from ledger.rules.limits import MILLISECONDS, Limits, admit
@@ -115,7 +115,7 @@ class MemoryQueues:
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         with self._lock:
-            current = self._required(queue)
+            current = self._require_current(queue)
             changed = current.changed(*change(current, self.queues()), clock())
             if changed is not current:
                 self._commit()
@@ -124,7 +124,7 @@ class MemoryQueues:
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
         with self._lock:
-            self._messages.pop(self._required(queue).id)
+            self._messages.pop(self._require_current(queue).id)
             self._queues.pop(queue.name)
             self._deleted[queue.name] = clock()
             self._commit()
@@ -135,7 +135,7 @@ class MemoryQueues:
 
     def put_task(self, task: MoveTask) -> bool:
         with self._lock:
-            stored = redrive_rules.follows(task, self.tasks())
+            stored = redrive_rules.is_next_revision(task, self.tasks())
             if stored:
                 self._tasks[task.task] = task
             return stored
@@ -160,13 +160,13 @@ class MemoryQueues:
         self._version += 1
         return self._version
 
-    def _required(self, queue: QueueRecord) -> QueueRecord:
+    def _require_current(self, queue: QueueRecord) -> QueueRecord:
         current = self._queues.get(queue.name)
         if current is None or current.id != queue.id:
             raise QueueDoesNotExist(queue.name, self._queues)
         return current
 
-    def _stored(self, queue: QueueRecord) -> dict[Place, MemoryMessage]:
+    def _find_stored(self, queue: QueueRecord) -> dict[Place, MemoryMessage]:
         if queue.id not in self._messages:
             raise QueueDoesNotExist(queue.name, self._queues)
         return self._messages[queue.id]
@@ -212,14 +212,14 @@ class MemoryReceives(MemoryQueues):
     def receive(self, queue: QueueRecord, requests: Sequence[ReceiveRequest], clock: Clock) -> list[Received]:
         with self._lock:
             now = clock()
-            stored = self._stored(queue)
+            stored = self._find_stored(queue)
             states = {place: self._status(queue, m, now) for place, m in stored.items()}
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
             # A message that is granted below is of no earlier receive.
-            held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
-            free = [] if all(held) else self._receivable(queue, stored, states, now)
+            held = [_find_held(queue, stored, request.attempt_id, now) for request in requests]
+            free = [] if all(held) else self._select_receivable(queue, stored, states, now)
             remaining: list[Place] | None = None
             for request, places in zip(requests, held):
                 try:
@@ -247,25 +247,25 @@ class MemoryReceives(MemoryQueues):
             return answers
 
     @staticmethod
-    def _receivable(
+    def _select_receivable(
         queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
-        return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
+        return fifo.select_receivable((_member(queue, p, stored[p], states[p]) for p in sort_by_arrival(stored)), now)
 
     def _bury(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], places: list[Place], now: int
     ) -> list[Place]:
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
-        if target is None or redrive.broken_bound(queue, target) is not None:
+        if target is None or redrive.explain_unfit_destination(queue, target) is not None:
             return places
         dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
         fifo = is_fifo(queue.attributes)
 
         def arrives(record: Record) -> Record:
-            return redrive.dead_letter(record, queue.id, now, fifo=fifo, target=target.id)
+            return redrive.make_dead_letter(record, queue.id, now, fifo=fifo, target=target.id)
 
         self._move(queue, target, dead, arrives)
         return [place for place in places if place not in set(dead)]
@@ -277,13 +277,13 @@ class MemoryReceives(MemoryQueues):
         places: Sequence[Place],
         record_at_target: Callable[[Record], Record],
     ) -> None:
-        source_messages, target_messages = self._stored(source), self._stored(target)
+        source_messages, target_messages = self._find_stored(source), self._find_stored(target)
         for place in places:
             target_messages[place] = replace(
                 source_messages[place], record=record_at_target(source_messages[place].record)
             )
             if source_messages is not target_messages:
-                source_messages[place].record = redrive.moved_away(source_messages[place].record, target.id)
+                source_messages[place].record = redrive.mark_moved(source_messages[place].record, target.id)
         if places:
             self._commit()
 
@@ -291,9 +291,9 @@ class MemoryReceives(MemoryQueues):
         with self._lock:
             now, policy = clock(), redrive.policy_of(queue.attributes)
             target = self._queues.get(policy.target) if policy else None
-            if target is None or target.id == queue.id or redrive.broken_bound(queue, target) is not None:
+            if target is None or target.id == queue.id or redrive.explain_unfit_destination(queue, target) is not None:
                 return None
-            stored, fifo, moved = self._stored(queue), is_fifo(queue.attributes), list[Place]()
+            stored, fifo, moved = self._find_stored(queue), is_fifo(queue.attributes), list[Place]()
             for action in actions:
                 for run in action.runs.to_pylist():
                     for place in ((run["segment"], seq) for seq in range(run["first_seq"], run["last_seq"] + 1)):
@@ -302,7 +302,7 @@ class MemoryReceives(MemoryQueues):
                         if given_back is not None:
                             stored[place].record = given_back
                             moved.append(place)
-            arrives = partial(redrive.dead_letter, origin=queue.id, now=now, fifo=fifo, target=target.id)
+            arrives = partial(redrive.make_dead_letter, origin=queue.id, now=now, fifo=fifo, target=target.id)
             self._move(queue, target, moved, arrives)
             return len(moved)
 
@@ -316,9 +316,9 @@ class MemoryReceives(MemoryQueues):
     ) -> int:
         with self._lock:
             now = clock()
-            stored = self._stored(source)
+            stored = self._find_stored(source)
             states = {place: self._status(source, m, now) for place, m in stored.items()}
-            visible = self._receivable(source, stored, states, now)
+            visible = self._select_receivable(source, stored, states, now)
             if chosen is not None:
                 chosen_places = {
                     (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
@@ -328,12 +328,12 @@ class MemoryReceives(MemoryQueues):
                 redrive.require_destination(source, target)
             other_queues = [q for q in self._queues.values() if q.id != source.id]
             homes: dict[str | None, QueueRecord] = {
-                q.id: q for q in other_queues if redrive.broken_bound(source, q) is None
+                q.id: q for q in other_queues if redrive.explain_unfit_destination(source, q) is None
             }
             destinations = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
             moves = [(place, destination) for place, destination in destinations if destination is not None][:maximum]
             for place, destination in moves:
-                self._move(source, destination, [place], lambda record: redrive.redriven(now, source.id))
+                self._move(source, destination, [place], lambda record: redrive.make_redriven(now, source.id))
             return len(moves)
 
     @staticmethod
@@ -363,7 +363,7 @@ class MemoryReceives(MemoryQueues):
         return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, runs)
 
 
-def by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
+def sort_by_arrival(stored: dict[Place, MemoryMessage]) -> list[Place]:
     """Return the places by arrival, within one instant by send."""
     return sorted(stored, key=lambda place: _order(stored[place]))
 
@@ -376,14 +376,14 @@ def order_of_found_claim(
     queue: QueueRecord, stored: dict[Place, MemoryMessage], places: Sequence[Place]
 ) -> list[Place]:
     """Return the places of a claim that is found again, in an order that does not depend on its grant."""
-    places = by_arrival({place: stored[place] for place in places})
+    places = sort_by_arrival({place: stored[place] for place in places})
     if not is_fifo(queue.attributes):
         return places
-    return fifo.drained(places, lambda place: stored[place].entry.message_group_id)
+    return fifo.order_by_group(places, lambda place: stored[place].entry.message_group_id)
 
 
-def _held_by(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
-    same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
+def _find_held(queue: QueueRecord, stored: dict[Place, MemoryMessage], attempt_id: str | None, now: int) -> list[Place]:
+    same = {p: m for p, m in stored.items() if attempt_id and visibility.is_same_attempt(m.record, attempt_id, now)}
     last = visibility.last_receipt(m.record for m in same.values())
     return order_of_found_claim(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
 
@@ -435,14 +435,14 @@ class MemoryStore(MemoryReceives):
             return []
         with self._lock:
             now = clock()
-            attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries)) if attempt_id else None
+            attempt = Attempt(attempt_id, queue.id, hash_content(queue.id, entries)) if attempt_id else None
             if attempt is not None and attempt.attempt_id in self._sent:
                 landed, answer_before = self._sent[attempt.attempt_id]
                 attempt.require_same(landed.content)
                 return answer_before
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
-            stored, in_order = self._stored(queue), is_fifo(queue.attributes)
-            places = self._remembered(queue, stored, now) if in_order else {}
+            stored, in_order = self._find_stored(queue), is_fifo(queue.attributes)
+            places = self._find_remembered(queue, stored, now) if in_order else {}
             answer: list[StoredSend] = []
             added = {_key(queue, entry): entry for entry in reversed(entries)} if in_order else {}
             fresh = [entry for key, entry in added.items() if key not in places] if in_order else entries
@@ -472,7 +472,7 @@ class MemoryStore(MemoryReceives):
         stored_bytes, added_bytes = (sum(map(size_of_message, entries)) for entries in (present, added))
         limit_rules.require_bytes(queue.name, stored_bytes, added_bytes, bounds)
 
-    def _remembered(
+    def _find_remembered(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], now: int
     ) -> dict[tuple[str, str], Place]:
         _, purged = self._purged.get(queue.id, (0, 0))
@@ -489,7 +489,7 @@ class MemoryStore(MemoryReceives):
     ) -> list[pa.Table]:
         with self._lock:
             now = clock()
-            stored = self._stored(queue)
+            stored = self._find_stored(queue)
             records = {place: message.record for place, message in stored.items()}
             changed, answers = decide_actions(queue, actions, records, limits, receipts, now)
             for place, record in changed.items():
@@ -502,7 +502,7 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             now = clock()
             restored = 0
-            for message in self._stored(queue).values():
+            for message in self._find_stored(queue).values():
                 record = visibility.restore(message.record, receipt_id, now)
                 if record is not None and expires_at(record, message.sent_at, queue.retention) > now:
                     message.record, restored = record, restored + 1
@@ -526,7 +526,7 @@ class MemoryStore(MemoryReceives):
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         with self._lock:
-            stored, now = self._stored(queue), None if clock is None else clock()
+            stored, now = self._find_stored(queue), None if clock is None else clock()
             places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
             return self._grant(stored, order_of_found_claim(queue, stored, places), self._version) if places else None
 
@@ -538,7 +538,7 @@ class MemoryStore(MemoryReceives):
 
     def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
         with self._lock:
-            now, stored, places = clock(), self._stored(queue), dict[str, list[Place]]()
+            now, stored, places = clock(), self._find_stored(queue), dict[str, list[Place]]()
             for place, message in stored.items():
                 if visibility.is_postponed(message.record, now):
                     places.setdefault(message.record.receipt_id or "", []).append(place)
@@ -547,12 +547,12 @@ class MemoryStore(MemoryReceives):
 
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         with self._lock:
-            now, records = clock(), [(message.record, 1) for message in self._stored(queue).values()]
+            now, records = clock(), [(message.record, 1) for message in self._find_stored(queue).values()]
             return leases_of(records, now, postponed=postponed)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         with self._lock:
-            stored = self._stored(queue)
+            stored = self._find_stored(queue)
             places = [
                 (run["segment"], seq)
                 for run in grant.runs.to_pylist()
@@ -561,7 +561,9 @@ class MemoryStore(MemoryReceives):
             # A FIFO queue's grant has one run for each message, in the order of the grant.
             remaining = [place for place in places if place in stored]
             remaining = (
-                remaining if is_fifo(queue.attributes) else by_arrival({place: stored[place] for place in remaining})
+                remaining
+                if is_fifo(queue.attributes)
+                else sort_by_arrival({place: stored[place] for place in remaining})
             )
             return [self._answer(place, stored[place]) for place in remaining]
 
@@ -572,7 +574,7 @@ class MemoryStore(MemoryReceives):
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
         with self._lock:
             now, (last, _) = clock(), self._purged.get(queue.id, (None, 0))
-            stored, limits = self._stored(queue), limits_of(queue.attributes)
+            stored, limits = self._find_stored(queue), limits_of(queue.attributes)
             if older_than is None:
                 limit_rules.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
                 self._purged[queue.id] = now, self._commit()
@@ -589,7 +591,7 @@ class MemoryStore(MemoryReceives):
     ) -> Contents:
         with self._lock:
             now = clock()
-            alive = {p: m for p, m in self._stored(queue).items() if self._status(queue, m, now) not in GONE}
+            alive = {p: m for p, m in self._find_stored(queue).items() if self._status(queue, m, now) not in GONE}
             messages = [self._answer(place, message) for place, message in alive.items()]
         if after is not None:
             messages = [message for message in messages if message.position > after]
@@ -608,7 +610,7 @@ class MemoryStore(MemoryReceives):
     ) -> bool:
         with self._lock:
             before, now, in_order = self._copies.get((queue.id, key)), clock(), is_fifo(queue.attributes)
-            stored = self._stored(queue)
+            stored = self._find_stored(queue)
             if progress.parts != (before.parts if before else 0) + 1:
                 return False
             self._require_room(queue, stored, [message.entry for message in messages], now)
@@ -624,7 +626,7 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             now = clock()
             by_status, oldest = dict.fromkeys(Status, 0), []
-            for message in self._stored(queue).values():
+            for message in self._find_stored(queue).values():
                 state = self._status(queue, message, now)
                 by_status[state] += 1
                 if state not in GONE:
@@ -637,7 +639,7 @@ class MemoryStore(MemoryReceives):
 
     def _find(self, queue: QueueRecord, message_id: str) -> MemoryMessage:
         place = ids.place(message_id)
-        message = self._stored(queue).get(place)
+        message = self._find_stored(queue).get(place)
         if message is None or message.record.moved_to is not None:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return message

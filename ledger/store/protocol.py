@@ -101,16 +101,16 @@ class QueueRecord:
             revision=self.revision + 1,
         )
         before = self.retention.changed(retention_period(attributes), now).expired_before
-        return made._with_expiry_noted(before, now, self.noted_at)
+        return made._note_expiry(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
         """Return the queue with a note of what had expired at `at`. Returns the queue itself if it has the note."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
-        return replace(self, revision=self.revision + 1)._with_expiry_noted(before, at, self.noted_at)
+        return replace(self, revision=self.revision + 1)._note_expiry(before, at, self.noted_at)
 
-    def _with_expiry_noted(self, expired_before: int, now: int, noted_at: int) -> QueueRecord:
+    def _note_expiry(self, expired_before: int, now: int, noted_at: int) -> QueueRecord:
         if expired_before == self.expired_before:
             return self
         return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
@@ -194,7 +194,7 @@ class OutputWrites(Protocol):
     def is_new_here(self, location: str) -> bool:
         """Return True at the first call for each location, then False."""
 
-    def without_spark(self) -> ArrowOutputs:
+    def require_arrow_writer(self) -> ArrowOutputs:
         """Return the writer of Arrow tables. Raises InvalidParameterValue if this ledger writes DataFrames only."""
 
     def table_id(self, location: str) -> str:
@@ -222,7 +222,7 @@ class OutputWrites(Protocol):
     def is_fenced(self, location: str, identifier: str) -> bool:
         """Return whether a fence keeps a write out of the table for good. Raises OutputUnreadable."""
 
-    def written_or_fenced(self, location: str, identifier: str) -> bool:
+    def confirm_or_fence(self, location: str, identifier: str) -> bool:
         """Return whether a write is in the table. If it is not, commit a fence to the table.
 
         Waits without a limit for other writers of the table. Raises OutputUnreadable.
@@ -545,8 +545,8 @@ class Store(Protocol):
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """Return the messages of a grant, oldest first.
 
-        FIFO queues return them in the order of the grant, or of `fifo.drained` if the grant was found again. Leaves out
-        messages without a row, but raises LedgerDamaged if the receipt still holds one.
+        FIFO queues return them in the order of the grant, or of `fifo.order_by_group` if the grant was found again.
+        Leaves out messages without a row, but raises LedgerDamaged if the receipt still holds one.
         """
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
@@ -593,7 +593,7 @@ class Store(Protocol):
         """Return all message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Store a task if `redrive.follows` accepts it. Return whether it did."""
+        """Store a task if `redrive.is_next_revision` accepts it. Return whether it did."""
 
     def change_token(self) -> object:
         """Return a value that differs after each commit to messages or their records."""

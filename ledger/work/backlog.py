@@ -54,7 +54,7 @@ class AsideMessages:
         with self._lock:
             return max(self._waiting[0][0] - self._now(), 0) if self._waiting else None
 
-    def waited(self, message: Message) -> float:
+    def seconds_aside(self, message: Message) -> float:
         """Return the seconds since a message was first put aside; 0 if never."""
         with self._lock:
             since = self._since.get(message.message_id)

@@ -15,17 +15,17 @@ from ledger.claim import Claim, receive
 from ledger.client.access import Access
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
-from ledger.rules.attempts import ALONE, LONGEST, Share, claim_id, claim_of_process, shortened
+from ledger.rules.attempts import ALONE, LONGEST, Share, claim_id, parse_claim_id, shorten_id
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Status
 
 #: A longer attempt id is shortened, to append the numbers of the process and of the claim.
-LONGEST_ATTEMPT = LONGEST - len("/255.1000000000")
+LONGEST_ATTEMPT_CHARACTERS = LONGEST - len("/255.1000000000")
 #: A run that meets another live run of its attempt draws its next claim's number from these.
-APART = range(1_000_000, 1_000_000_000)
+RANDOM_CLAIM_NUMBERS = range(1_000_000, 1_000_000_000)
 #: Messages that may be received now (the first state), or after a delay or a lock.
-STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
+STORED_STATES = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
 class ClaimSource:
@@ -61,8 +61,8 @@ class ClaimSource:
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
-        attempt = shortened(str(self._attempt_id), LONGEST_ATTEMPT)
-        held = self._held(attempt)
+        attempt = shorten_id(str(self._attempt_id), LONGEST_ATTEMPT_CHARACTERS)
+        held = self._count_held(attempt)
         for (process, number), messages in sorted(held.items(), key=lambda one: (one[0][0] or 0, one[0][1])):
             self._say(f"carries on with {messages:,} messages that an earlier run of {attempt} holds")
             yield claim_id(attempt, process, number), messages
@@ -71,7 +71,7 @@ class ClaimSource:
         number = max((number for _, number in held), default=-1) + 1
         while True:
             if self._parts_ways:
-                number, self._parts_ways = random.choice(APART), False
+                number, self._parts_ways = random.choice(RANDOM_CLAIM_NUMBERS), False
             yield claim_id(attempt, own, number), 0
             number += 1
 
@@ -97,7 +97,7 @@ class ClaimSource:
         while True:
             seen, now = store.change_token(), self._access.clock()
             is_blocked = self._in_order and seen == self._before
-            if self._has_more(lambda: now, STORED[1:] if is_blocked else STORED):  # noqa: B023 - called at once
+            if self._has_more(lambda: now, STORED_STATES[1:] if is_blocked else STORED_STATES):  # noqa: B023 - called at once
                 return True
             if store.change_token() == seen:
                 return False
@@ -110,11 +110,11 @@ class ClaimSource:
         ending = itertools.chain(store.leases(record, clock), store.postponed(record, clock))
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
-    def _held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
+    def _count_held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
         """Return how many messages this worker takes over, by the numbers of process (None: the only one) and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
-            numbers = claim_of_process(attempt, lease.attempt_id)
+            numbers = parse_claim_id(attempt, lease.attempt_id)
             if numbers is None:
                 continue
             process, share = numbers[0], self._share
@@ -124,7 +124,7 @@ class ClaimSource:
         return held
 
 
-def earlier_rows(messages: int) -> str:
+def describe_earlier_rows(messages: int) -> str:
     return (
         f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
         "Two runs at once handle the same messages twice: end one run, or give each an attempt_id of its own"

@@ -15,25 +15,25 @@ import pyarrow as pa
 
 from ledger.client.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
-from ledger.output_tables.row_errors import row_error
-from ledger.outputs.writers import columns_asked, require_declared, writer_of
+from ledger.output_tables.row_errors import make_row_error
+from ledger.outputs.writers import make_writer, parse_schema_argument, require_declared
 from ledger.results import Consumed
 from ledger.rules import limits as bounds
 from ledger.rules.attributes import is_fifo, limits_of
-from ledger.runtime.termination import Drain, draining, why_ended
+from ledger.runtime.termination import Drain, describe_end, draining
 from ledger.work.backlog import Backlog, HandlerCall
 from ledger.work.claim_source import ClaimSource
 from ledger.work.consumer_claim import ClaimInHand, FirstRows
 from ledger.work.group_limits import ClosedGroups, GroupLimits, require_limits
 from ledger.work.handler_calls import CallSteps, Handled, HandlerEvidence, Handlers, Suspicion, Verdict
-from ledger.work.handler_rows import NAMES_MESSAGE
+from ledger.work.handler_rows import MESSAGE_ID_COLUMN
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
 #: After an empty receive, the next one waits this long or, with a claim in hand, comes this much later.
 WAIT_SECONDS = 0.5
 LOOK_SECONDS = 0.05
-READ_AT_ONCE = 2_000
+MESSAGES_READ_AT_ONCE = 2_000
 #: Why messages are given back. FAILED is a prefix.
 ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
@@ -47,7 +47,7 @@ class Consumer:
         self._access, self._options = access, options
         self._source = ClaimSource(access, options.visibility_timeout, options.attempt_id, options.say, options.share)
         for name in ("park", "retry_after"):
-            bounds.visibility_timeout(getattr(options, name), limits, name)
+            bounds.check_visibility_timeout(getattr(options, name), limits, name)
         if options.until == "empty" and options.park <= self._source.timeout:
             bound = f"Must be more than the {self._source.timeout} seconds that a claim is held"
             fix = 'Parked messages would be received again without end: park longer, or give until="once" or "forever".'
@@ -64,7 +64,7 @@ class Consumer:
             assert options.limits_folder is not None, "consume() makes one"
             group_limits = GroupLimits(require_limits(options.group_limits), options.limits_folder, access.clock)
         self._handlers = Handlers(
-            options, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order
+            options, self._backlog, self.closed, self._on_call_end, group_limits, in_order=self._in_order
         )
         self._outcomes: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
         self._wake = threading.Event()
@@ -96,7 +96,7 @@ class Consumer:
                     self._drain()
             except Exception as error:
                 self._write_what_is_done(error)
-                why = error.reason if isinstance(error, OutputNotWritten) else row_error(error).text
+                why = error.reason if isinstance(error, OutputNotWritten) else make_row_error(error).text
                 self._give_back(f"{FAILED}: {why}")
                 if isinstance(error, OutputNotWritten):
                     raise error.given_back() from error
@@ -106,7 +106,7 @@ class Consumer:
                     # The error comes from another signal handler, such as Airflow's, or it ended a thread of the
                     # handlers.
                     self._write_what_is_done(error)
-                self._give_back(why_ended(error))
+                self._give_back(describe_end(error))
                 raise
             finally:
                 self._handlers.abandon()
@@ -156,31 +156,31 @@ class Consumer:
         for claim in self._in_hand:
             # While waiting messages are shuffled, each message of a claim must have the same chance to come next.
             while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
-                room = self._options.max_bytes - self._bytes_held()
+                room = self._options.max_bytes - self._sum_bytes_held()
                 if room <= 0 and not self._must_read_more():
                     return
-                behind = self._backlog.add(claim, claim.read(READ_AT_ONCE, room))
+                behind = self._backlog.add(claim, claim.read(MESSAGES_READ_AT_ONCE, room))
                 if behind:
                     self._outcomes.append((claim, [Handled(message, Verdict.BEHIND) for message in behind]))
                 if self._evidence.is_suspicious:
                     self._backlog.shuffle()
 
-    def _bytes_held(self) -> int:
+    def _sum_bytes_held(self) -> int:
         return sum(one.bytes_held for one in self._in_hand)
 
     def _must_read_more(self) -> bool:
         """Return whether to read although memory is full, because otherwise no outcome could be settled."""
         if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
             return False
-        return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
+        return not any(one.select_ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
     def _must_settle_now(self) -> bool:
         options = self._options
         if options.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= options.flush_cost:
             return True
-        return self._bytes_held() >= options.max_bytes and not len(self._backlog)
+        return self._sum_bytes_held() >= options.max_bytes and not len(self._backlog)
 
-    def _tell(self, call: HandlerCall, steps: CallSteps) -> None:
+    def _on_call_end(self, call: HandlerCall, steps: CallSteps) -> None:
         """Note that a call has ended. The handlers' threads, or their event loop, call this method."""
         dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
@@ -326,6 +326,6 @@ class Consumer:
 def require_output(access: Access, options: Consumption) -> None:
     """Raise the error that each write to the output would raise."""
     access.store.outputs.require_writable()
-    nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
-    writer_of(access, nothing, options.output, None, columns_asked(options.schema))
+    nothing = pa.table({MESSAGE_ID_COLUMN: pa.array([], pa.string())})
+    make_writer(access, nothing, options.output, None, parse_schema_argument(options.schema))
     require_declared(access, options.output, options.schema)

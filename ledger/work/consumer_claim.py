@@ -28,28 +28,28 @@ from ledger.client.access import Access
 from ledger.delta_log.protocol import reason
 from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
 from ledger.message import Message
-from ledger.output_tables.row_errors import LONGEST, RowError, is_of_function, row_error
+from ledger.output_tables.row_errors import LONGEST, RowError, is_of_function, make_row_error
 from ledger.outputs.arrow_writer import ArrowWriter
-from ledger.outputs.messages import compare_with_claim, give_back_each, named_by_ids, others_of_claim
+from ledger.outputs.messages import compare_with_claim, find_other_messages, give_back_each, resolve_ids
 from ledger.outputs.write import Acknowledgement, WrittenOutput, retry_lost_races, write_output
-from ledger.outputs.writers import Writer, columns_asked
+from ledger.outputs.writers import Writer, parse_schema_argument
 from ledger.results import Consumed
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.output_columns import ColumnsAsked
-from ledger.rules.visibility import Outcome, Verb, kept
+from ledger.rules.visibility import Outcome, Verb, clean_any_reason
 from ledger.store.protocol import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
-from ledger.work.claim_source import earlier_rows
+from ledger.work.claim_source import describe_earlier_rows
 from ledger.work.handler_calls import BEHIND, Handled, Verdict
-from ledger.work.handler_rows import common_types, cost_of, has_cost, row_text, table_of
+from ledger.work.handler_rows import cost_of, find_common_types, has_cost, row_text, table_of
 from ledger.work.isolation import LEAST_WITNESSES, EverythingFails, Isolation
 from ledger.work.tasks import Consumption
 from ledger.work.verdicts import RetryLater
 
 log = logging.getLogger("ledger.consume")
-HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
+HOPELESS_VERDICTS = (Verdict.REJECTED, Verdict.REFUSED)
 #: A message is hidden for at most the rest of its receipt's time, less this margin: the store reads the clock later.
 CEILING_MARGIN_SECONDS = 60
 
@@ -104,7 +104,7 @@ class ClaimInHand:
         self.pending_cost += sum(cost_of(one.rows, self._options.cost) for one in handled)
         self.handled += len(handled)
 
-    def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
+    def select_ripe(self, withheld: Collection[Handled]) -> list[Handled]:
         if not withheld:
             return list(self.pending)
         kept_back = {id(one) for one in withheld}
@@ -114,7 +114,7 @@ class ClaimInHand:
         """Return whether it is time to settle the pending outcomes, except the `withheld` failures."""
         if self.pending_since is None or not self.pending:
             return False
-        ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
+        ripe = len(self.select_ripe(withheld)) if withheld else len(self.pending)
         waits = time.monotonic() - self.pending_since >= self._options.flush_seconds
         return ripe > 0 and (is_full or self.is_handled or ripe >= self._options.flush_rows or waits)
 
@@ -125,7 +125,7 @@ class ClaimInHand:
             EverythingFails: The output table refuses everything alike.
             LeaseLost: Rows were not written, because their messages were lost. Earlier commits of the settlement stay.
         """
-        ripe = self.ripe(withheld)
+        ripe = self.select_ripe(withheld)
         if not ripe:
             return Consumed()
         counts = self._settle(ripe)
@@ -158,8 +158,8 @@ class ClaimInHand:
     def _settle(self, handled: list[Handled]) -> Consumed:
         done = [one for one in handled if one.verdict is Verdict.DONE]
         others = [one for one in handled if one.verdict is not Verdict.DONE]
-        types, refused = common_types([one.rows for one in done])
-        others += [_refused(done[place], row_error(error)) for place, error in refused.items()]
+        types, refused = find_common_types([one.rows for one in done])
+        others += [_mark_refused(done[place], make_row_error(error)) for place, error in refused.items()]
         done = [one for place, one in enumerate(done) if place not in refused]
         counts, others, mark = self._reject(others)
         try:
@@ -173,7 +173,7 @@ class ClaimInHand:
         self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
     ) -> Consumed:
         """Settle in parts, after the rows could not be written together because of `error`."""
-        self._options.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
+        self._options.say(f"the rows could not be written, and are tried again in parts: {_describe_error(error)}")
         refused = self._search(done, lambda some: require_fitting(self._access, self._options, some, types))
         if refused:
             # The table has no columns for these rows. Try to write all other rows together.
@@ -202,7 +202,7 @@ class ClaimInHand:
             first = error
         by_id = {one.message.message_id: one for one in done}
         # Only the claim's runs have receive counts.
-        runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
+        runs = find_other_messages(self._grant.runs, find_other_messages(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
 
@@ -219,7 +219,7 @@ class ClaimInHand:
         except EverythingFails as everything:
             raise everything from first
         alone = (_ids_of(culprit.run)[0] for culprit in culprits)
-        return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
+        return [_mark_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
 
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
         """Write the rows of `done`, acknowledge these messages, and give back the `others`, all together.
@@ -238,10 +238,10 @@ class ClaimInHand:
 
             written, changed, earlier = self._write(table_of(rows, types), decide)
             if earlier:
-                raise LeaseLost(earlier_rows(written))
+                raise LeaseLost(describe_earlier_rows(written))
         else:
             written, changed = self._apply(record, runs, actions)
-        return self._counted(record, done, others, written, changed, rows)
+        return self._count_outcomes(record, done, others, written, changed, rows)
 
     def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Acknowledgement]) -> WrittenOutput:
         options, ending = self._options, self.claim.endings.ending
@@ -255,7 +255,7 @@ class ClaimInHand:
             The counts, the messages left to give back, and the next free mark.
         """
         record = self._access.record()
-        hopeless = [one for one in others if one.verdict in HOPELESS]
+        hopeless = [one for one in others if one.verdict in HOPELESS_VERDICTS]
         if not hopeless or redrive.policy_of(record.attributes) is None:
             return Consumed(), others, mark
         runs = self._runs_of(hopeless)
@@ -268,7 +268,7 @@ class ClaimInHand:
         refused = sum(one.verdict is Verdict.REFUSED for one in hopeless)
         rejected = min(moved, len(hopeless) - refused)
         counts = Consumed(failed=moved - rejected, rejected=rejected, lost=len(hopeless) - moved)
-        return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
+        return counts, [one for one in others if one.verdict not in HOPELESS_VERDICTS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
         """Acknowledge and give back in one commit. Return the numbers of deleted and of given-back messages."""
@@ -282,7 +282,7 @@ class ClaimInHand:
         outcomes = count_by_outcome(pa.concat_tables(answers))
         return outcomes[Outcome.DELETED], outcomes[Outcome.CHANGED]
 
-    def _counted(
+    def _count_outcomes(
         self,
         record: QueueRecord,
         done: list[Handled],
@@ -304,7 +304,7 @@ class ClaimInHand:
             failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),
             retried=verdicts.count(Verdict.RETRIED),
             limited=verdicts.count(Verdict.LIMITED),
-            parked=sum(self._way_back(record, one)[1] is Postponed.PARKED for one in others),
+            parked=sum(self._choose_way_back(record, one)[1] is Postponed.PARKED for one in others),
             rejected=verdicts.count(Verdict.REJECTED),
             lost=lost,
             rows=len(rows),
@@ -313,7 +313,7 @@ class ClaimInHand:
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
         actions: list[Action] = []
-        for way_back, handled in _grouped(others, lambda one: self._way_back(record, one)):
+        for way_back, handled in _group_by(others, lambda one: self._choose_way_back(record, one)):
             seconds, postponed, counted = way_back
             runs, table = self._runs_of(handled), _reasons_of(handled)
             actions += give_back_each(
@@ -321,23 +321,23 @@ class ClaimInHand:
             )
         return actions
 
-    def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
+    def _choose_way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
         """Return the seconds that a message is hidden, the kind, and whether its receive counts."""
         options = self._options
         if one.verdict is Verdict.FAILED:
             most = redrive.receives_before_parking(record.attributes, options.maximum_receives)
             if most is None or one.message.receive_count < most:
-                return self._within_ceiling(record, options.retry_after), Postponed.RETRY, True
-            return self._within_ceiling(record, options.park), Postponed.PARKED, True
-        if one.verdict in HOPELESS:
-            return self._within_ceiling(record, options.park), Postponed.PARKED, True
+                return self._cut_to_ceiling(record, options.retry_after), Postponed.RETRY, True
+            return self._cut_to_ceiling(record, options.park), Postponed.PARKED, True
+        if one.verdict in HOPELESS_VERDICTS:
+            return self._cut_to_ceiling(record, options.park), Postponed.PARKED, True
         if one.verdict in (Verdict.RETRIED, Verdict.LIMITED):
             assert isinstance(one.raised, RetryLater)
             seconds = math.ceil(one.raised.seconds_from(self._access.clock() / MILLISECONDS))
-            return self._within_ceiling(record, seconds), Postponed.RETRY, one.raised.counted
+            return self._cut_to_ceiling(record, seconds), Postponed.RETRY, one.raised.counted
         return 0, Postponed.RETRY, False
 
-    def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
+    def _cut_to_ceiling(self, record: QueueRecord, seconds: int) -> int:
         """Shorten the seconds to what the receipt may still hold."""
         ceiling = limits_of(record.attributes).maximum_visibility_timeout
         if ceiling is None:
@@ -348,7 +348,7 @@ class ClaimInHand:
     def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
         if not handled:
             return RUNS.empty_table()
-        named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
+        named = resolve_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
         return compare_with_claim(self._grant.runs, named.messages)[0]
 
@@ -359,7 +359,7 @@ def _size_of(message: Message) -> int:
 
 def columns_asked_by(options: Consumption) -> ColumnsAsked:
     """Return the columns that a consumer asks of its table; the first values decide the types of others."""
-    return replace(columns_asked(options.schema), by_chance=True)
+    return replace(parse_schema_argument(options.schema), by_chance=True)
 
 
 def require_fitting(access: Access, options: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
@@ -371,7 +371,7 @@ def require_fitting(access: Access, options: Consumption, done: Sequence[Handled
         ).require_fitting()
 
 
-def _refused(one: Handled, error: RowError) -> Handled:
+def _mark_refused(one: Handled, error: RowError) -> Handled:
     return Handled(one.message, Verdict.REFUSED, error=error, answer=row_text(one.rows))
 
 
@@ -379,10 +379,10 @@ def _error_of_rows(error: Exception) -> RowError:
     """Return the error of refused rows; of an OutputNotWritten without a cause, only its reason."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
-    return row_error(error)
+    return make_row_error(error)
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return error.reason if isinstance(error, OutputNotWritten) else reason(error)
 
 
@@ -396,13 +396,13 @@ def _reason_of(one: Handled) -> str | None:
         return BEHIND
     if one.verdict is Verdict.REFUSED and one.error is not None:
         answer = "" if one.answer is None else f". The handler returned {one.answer}"
-        return kept(f"{one.error.text}{answer}")
+        return clean_any_reason(f"{one.error.text}{answer}")
     if one.verdict is Verdict.FAILED and one.error is not None:
-        return kept(one.error.text)
-    return kept(getattr(one.raised, "reason", None))
+        return clean_any_reason(one.error.text)
+    return clean_any_reason(getattr(one.raised, "reason", None))
 
 
-def _grouped(
+def _group_by(
     handled: Iterable[Handled], key: Callable[[Handled], tuple[int, Postponed, bool]]
 ) -> Iterable[tuple[tuple[int, Postponed, bool], list[Handled]]]:
     groups: dict[tuple[int, Postponed, bool], list[Handled]] = {}
@@ -432,7 +432,7 @@ class FirstRows:
         for one in handled:
             if not self.are_awaited or not one.rows:
                 continue
-            types, refused = common_types([one.rows])
+            types, refused = find_common_types([one.rows])
             if refused:
                 continue
             try:

@@ -28,7 +28,7 @@ from ledger.results import Consumed
 from ledger.rules.attempts import Share
 from ledger.runtime.progress import Meter
 from ledger.runtime.termination import draining, ignore_interrupts, interrupts_held_back, is_termination
-from ledger.work.claim_source import STORED
+from ledger.work.claim_source import STORED_STATES
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
@@ -38,7 +38,7 @@ END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "ste
 
 def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
     counts = access.store.counts(access.record(), access.clock).by_status
-    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), options.say, show=bar)
+    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED_STATES), options.say, show=bar)
     options = replace(options, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
     with limits_folder(options) as folder:
         options = replace(options, limits_folder=folder)
@@ -66,7 +66,7 @@ def limits_folder(options: Consumption) -> Iterator[str | os.PathLike[str] | Non
 class ConsumerProcesses:
     def __init__(self, access: Access, options: Consumption) -> None:
         require_importable(options.handler)
-        self._reopen, self._options = require_reopened(access), options
+        self._reopen, self._options = require_reopenable(access), options
         # Raises the errors of wrong arguments before a process is started.
         Consumer(access, options)
         self._context = multiprocessing.get_context("spawn")
@@ -114,7 +114,7 @@ class ConsumerProcesses:
             raise LedgerError(
                 f"All {self._options.processes} processes were killed, ended or failed. {back}; start again"
             )
-        return self._sum()
+        return self._sum_counts()
 
     def _start(self, number: int) -> None:
         own_end, child_end = self._context.Pipe()
@@ -122,14 +122,14 @@ class ConsumerProcesses:
             self._options,
             processes=1,
             share=Share(number, self._options.processes),
-            # `_consume` replaces these functions, which can be pickled.
+            # `_run_child` replaces these functions, which can be pickled.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,
         )
         # No daemon: a child may start processes of its own.
         process = self._context.Process(
-            target=_consume, args=(child_end, self._reopen, options), name=f"consumer {number}"
+            target=_run_child, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
         # The start of the resource tracker would unblock interrupts.
         resource_tracker.ensure_running()
@@ -154,7 +154,7 @@ class ConsumerProcesses:
             return
         if kind == PROGRESS:
             (self._done[child.number],) = values
-            self._options.on_progress(self._sum())
+            self._options.on_progress(self._sum_counts())
         elif kind == STEP:
             self._options.say(f"process {child.number}: {values[0]}")
         elif kind == WARNING:
@@ -192,7 +192,7 @@ class ConsumerProcesses:
                 if connection is not but:
                     connection.send(message)
 
-    def _sum(self) -> Consumed:
+    def _sum_counts(self) -> Consumed:
         return functools.reduce(Consumed.and_then, self._done.values(), Consumed())
 
 
@@ -203,7 +203,7 @@ class _Child:
     has_raised: bool = False
 
 
-def require_reopened(access: Access) -> Callable[[], Access]:
+def require_reopenable(access: Access) -> Callable[[], Access]:
     bound = "Other processes cannot open it: it is in memory, read-only, through Spark, or has a clock of its own"
     reopen = access.reopen
     try:
@@ -231,7 +231,7 @@ def require_importable(handler: Any) -> None:
         raise InvalidParameterValue("handler", name, bound, fix)
 
 
-def _consume(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
+def _run_child(connection: Connection, reopen: Callable[[], Access], options: Consumption) -> None:
     # Ctrl-C reaches every process of a terminal, and only the parent reacts to it.
     ignore_interrupts()
     lock = threading.Lock()
@@ -257,7 +257,7 @@ def _consume(connection: Connection, reopen: Callable[[], Access], options: Cons
         if is_termination(error):
             raise
         # Also a SystemExit that the handler raised is a failure.
-        tell((RAISED, _picklable(error)))
+        tell((RAISED, _make_picklable(error)))
         sys.exit(1)
 
 
@@ -283,7 +283,7 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _picklable(error: BaseException) -> BaseException:
+def _make_picklable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
         return error

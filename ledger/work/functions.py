@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALUE, ERROR = "value", "error"
 #: Spark's `evalType` of UDFs: of values without Arrow, of values with Arrow, and of pandas.Series.
 _VALUE_EVAL_TYPES, _OF_SERIES = (100, 101), 200
-REASON = "_failed"
+REASON_COLUMN = "_failed"
 
 
 def safely(function: Any) -> Any:
@@ -50,8 +50,8 @@ def safely(function: Any) -> Any:
     if kind == _OF_SERIES:
         # PySpark's type stubs have no function that takes any number of Series.
         of_series: Any = pandas_udf
-        return of_series(_safe_of_series(function.func), returns)
-    return udf(_safe_of_values(function.func), returns, useArrow=kind == 101)
+        return of_series(_make_safe_for_series(function.func), returns)
+    return udf(_make_safe_for_values(function.func), returns, useArrow=kind == 101)
 
 
 def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[DataFrame], DataFrame]:
@@ -78,7 +78,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         )
         raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
     for name in schema.names:
-        if name.lower() in ("message_id", REASON):
+        if name.lower() in ("message_id", REASON_COLUMN):
             raise InvalidParameterValue("schema", name, "Each row gets this column by itself", "Leave it out.")
     for field in schema:
         if [name.lower() for name in schema.names].count(field.name.lower()) > 1:
@@ -91,7 +91,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     def of_frame(messages: DataFrame) -> DataFrame:
         called = messages.select("message_id", safe(F.struct("*")).alias("called"))
         columns = [F.col("called")[VALUE][name].alias(name) for name in schema.names]
-        return called.select("message_id", *columns, F.col("called")[ERROR].alias(REASON))
+        return called.select("message_id", *columns, F.col("called")[ERROR].alias(REASON_COLUMN))
 
     return of_frame
 
@@ -146,7 +146,7 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
     length. Shorter floats may round a double. A column that a dict or a Row lacks is null.
     """
     names = list(schema.names)
-    refuse = _refusing()
+    refuse = _make_refuser()
     keep_of = _make_converters(refuse)
     columns = [(name, keep_of(field)) for name, field in zip(names, schema)]
 
@@ -166,7 +166,7 @@ def with_checked_answers(function: Callable[[Any], Any], schema: pa.Schema) -> C
     return checked
 
 
-def _refusing() -> Callable[[str], NoReturn]:
+def _make_refuser() -> Callable[[str], NoReturn]:
     def refuse(problem: str) -> NoReturn:
         error = TypeError(f"the function returned {problem}")
         # No line of the user's code raises this error, so its text names none.
@@ -381,8 +381,8 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
     return keep_of
 
 
-def _safe_of_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    text_of = _text_of_error()
+def _make_safe_for_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    text_of = _make_error_formatter()
 
     def safe(*values: Any) -> Any:
         try:
@@ -393,8 +393,8 @@ def _safe_of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return safe
 
 
-def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
-    text_of = _text_of_error()
+def _make_safe_for_series(function: Callable[..., Any]) -> Callable[..., Any]:
+    text_of = _make_error_formatter()
 
     def halves(series: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
         count = len(series[0])
@@ -418,10 +418,10 @@ def _safe_of_series(function: Callable[..., Any]) -> Callable[..., Any]:
         values, errors = halves(series) if len(series[0]) else ([], [])
         return pd.DataFrame({"value": pd.Series(values, dtype=object), "error": pd.Series(errors, dtype=object)})
 
-    return _annotated(safe)
+    return _annotate(safe)
 
 
-def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
+def _annotate(safe: Callable[..., Any]) -> Callable[..., Any]:
     """Annotate the function as pandas_udf expects it."""
     import inspect
 
@@ -433,7 +433,7 @@ def _annotated(safe: Callable[..., Any]) -> Callable[..., Any]:
     return safe
 
 
-def _text_of_error() -> Callable[[Exception], str]:
+def _make_error_formatter() -> Callable[[Exception], str]:
     def text_of(error: Exception) -> str:
         import traceback
         from pathlib import Path

@@ -12,8 +12,8 @@ which its group's rate allows the message.
   `due`. So in T seconds a group gets at most rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
 
 A refused message whose turn or slot is expected within PATIENCE_SECONDS is put aside: the message stays held, in
-memory. Any other refused message is given back, and hidden for LONGEST_SECONDS at most. `booked`, the second instant,
-is the latest turn until which a message was hidden.
+memory. Any other refused message is given back, and hidden for LONGEST_HIDDEN_SECONDS at most. `booked`, the second
+instant, is the latest turn until which a message was hidden.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from typing import TypeAlias
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
-from ledger.rules.limits import MILLISECONDS, whole_number
+from ledger.rules.limits import MILLISECONDS, check_whole_number
 from ledger.rules.message import IDENTIFIER
 from ledger.work.verdicts import RetryLater
 
-CLOSED = "its group is closed until later"
+CLOSED_REASON = "its group is closed until later"
 
 
 class ClosedGroups:
@@ -70,7 +70,7 @@ class ClosedGroups:
             if remaining <= 0:
                 self._until.pop(message.message_group_id, None)
                 return None
-        return RetryLater(remaining / MILLISECONDS, reason=CLOSED)
+        return RetryLater(remaining / MILLISECONDS, reason=CLOSED_REASON)
 
 
 #: After a pause, a group gets at most the messages of this time at once, and at least one.
@@ -78,9 +78,9 @@ BURST_SECONDS = 1.0
 #: How soon a turn must come for a message to be put aside, and the shortest time between two looks for a slot.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: The longest time that a limit hides a message.
-LONGEST_SECONDS = 60.0
+LONGEST_HIDDEN_SECONDS = 60.0
 #: An estimate of the calls that end, for each slot.
-CALLS_A_SECOND = 10
+ESTIMATED_CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
 _INSTANTS = struct.Struct("<dd")
@@ -106,7 +106,7 @@ class GroupLimit:
         if self.concurrency is None and self.rate is None:
             raise InvalidParameterValue("GroupLimit", None, "Limits nothing", "Give concurrency=, rate=, or both.")
         if self.concurrency is not None:
-            whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
+            check_whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
         rate = self.rate
         if rate is not None and (
             isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < float("inf")
@@ -144,7 +144,7 @@ class GroupLimits:
         #: How many messages of a group this process gave back since the group's last slot.
         self._refused: Counter[str] = Counter()
 
-    def for_call(self) -> CallPermits:
+    def make_call_permits(self) -> CallPermits:
         return CallPermits(self)
 
     def limit_of(self, message: Message) -> GroupLimit | None:
@@ -170,11 +170,11 @@ class GroupLimits:
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
-        return RetryLater(min(LONGEST_SECONDS, 1 + waiting / (most * CALLS_A_SECOND)), reason=NO_SLOT)
+        return RetryLater(min(LONGEST_HIDDEN_SECONDS, 1 + waiting / (most * ESTIMATED_CALLS_A_SECOND)), reason=NO_SLOT)
 
-    def wait_for_rate(self, group: str, rate: float) -> float:
+    def take_turn(self, group: str, rate: float) -> float:
         """Take a turn of the group and return 0, or return the seconds until the turn."""
-        with self._instants(group) as instants:
+        with self._open_instants(group) as instants:
             now = self._clock()
             interval = MILLISECONDS / rate
             early = max(BURST_SECONDS * MILLISECONDS - interval, 0)
@@ -185,15 +185,15 @@ class GroupLimits:
             instants.due = max(due, now) + interval
             return 0
 
-    def book_instant(self, group: str, rate: float) -> RetryLater:
-        """Book the next turn, at most LONGEST_SECONDS away. Return how to give back a message until then."""
-        with self._instants(group) as instants:
+    def book_turn(self, group: str, rate: float) -> RetryLater:
+        """Book the next turn, at most LONGEST_HIDDEN_SECONDS away. Return how to give back a message until then."""
+        with self._open_instants(group) as instants:
             now, interval = self._clock(), MILLISECONDS / rate
-            latest = now + LONGEST_SECONDS * MILLISECONDS
+            latest = now + LONGEST_HIDDEN_SECONDS * MILLISECONDS
             instants.booked = min(max(instants.booked, instants.due, now) + interval, latest)
             return RetryLater(max(instants.booked - now, 0) / MILLISECONDS, reason=TOO_EARLY)
 
-    def _instants(self, group: str) -> _Instants:
+    def _open_instants(self, group: str) -> _Instants:
         return _Instants(self._file(group, "rate"))
 
     def _file(self, group: str, suffix: str) -> Path:
@@ -230,12 +230,12 @@ class CallPermits:
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
             if slot is None:
-                is_late = waited + LOOK_SECONDS > patience or before >= most * CALLS_A_SECOND
+                is_late = waited + LOOK_SECONDS > patience or before >= most * ESTIMATED_CALLS_A_SECOND
                 return self._limits.refuse_slot(group, most) if is_late else Aside(LOOK_SECONDS * (1 + before))
             self._slots[group] = slot
-        if rate is not None and (seconds := self._limits.wait_for_rate(group, rate)) > 0:
+        if rate is not None and (seconds := self._limits.take_turn(group, rate)) > 0:
             seconds += before / rate
-            return self._limits.book_instant(group, rate) if waited + seconds > patience else Aside(seconds)
+            return self._limits.book_turn(group, rate) if waited + seconds > patience else Aside(seconds)
         return None
 
     def end(self) -> None:

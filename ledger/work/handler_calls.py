@@ -38,7 +38,7 @@ from math import ceil, log2
 from typing import Any
 
 from ledger.message import Message
-from ledger.output_tables.row_errors import RowError, row_error
+from ledger.output_tables.row_errors import RowError, make_row_error
 from ledger.work.backlog import AsideMessages, Backlog, HandlerCall
 from ledger.work.group_limits import Aside, ClosedGroups, GroupLimits
 from ledger.work.handler_rows import answer_text, rows_of
@@ -97,7 +97,7 @@ class CallSteps:
     ) -> None:
         self._waiting = waiting
         self._todo, self._options, self._closed, self._in_order = [call.messages], options, closed, in_order
-        self._call_permits = None if limits is None else limits.for_call()
+        self._call_permits = None if limits is None else limits.make_call_permits()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
         #: Messages put aside, each with the seconds until its limit is asked again.
@@ -134,7 +134,7 @@ class CallSteps:
         before = sum(other.message_group_id == group for other, _ in self.aside)
         if self._in_order and before:
             return Aside(0)
-        waited = self._waiting.waited(message)
+        waited = self._waiting.seconds_aside(message)
         if not waited and not self._in_order:
             before += self._waiting.count(group)
         refusal = self._call_permits.refuse(message, waited, before)
@@ -189,7 +189,7 @@ class CallSteps:
         except Exception as error:
             # `rows_of` runs code of the user's objects, which may raise any Exception. Another call would probably
             # return the same.
-            problem = row_error(error)
+            problem = make_row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
             self._note(Handled(message, Verdict.DONE, rows))
@@ -201,7 +201,7 @@ class CallSteps:
         elif isinstance(error, Reject):
             self._note(Handled(message, Verdict.REJECTED, raised=error))
         else:
-            self._note(Handled(message, Verdict.FAILED, error=row_error(error), raised=error))
+            self._note(Handled(message, Verdict.FAILED, error=make_row_error(error), raised=error))
 
     def _note(self, handled: Handled) -> None:
         self.handled.append(handled)
@@ -262,7 +262,7 @@ class Handlers:
     def _run_thread(self) -> None:
         try:
             while (call := self._backlog.wait_and_take()) is not None:
-                with self._steps(call) as steps:
+                with self._open_steps(call) as steps:
                     while (argument := steps.next()) is not None:
                         try:
                             answer = self._options.handler(argument)
@@ -272,7 +272,7 @@ class Handlers:
                             steps.answered(answer)
                 self._tell(call, steps)
         except BaseException as error:
-            self._end(error)
+            self._record_fatal(error)
 
     def _run_loop(self) -> None:
         try:
@@ -280,7 +280,7 @@ class Handlers:
         except asyncio.CancelledError:
             pass
         except BaseException as error:
-            self._end(error)
+            self._record_fatal(error)
 
     async def _run_tasks(self) -> None:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
@@ -303,8 +303,8 @@ class Handlers:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(more.wait(), self._backlog.aside.seconds_to_next())
                 continue
-            with self._steps(call) as steps:
-                while (argument := await self._next(steps)) is not None:
+            with self._open_steps(call) as steps:
+                while (argument := await self._find_argument(steps)) is not None:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
@@ -320,7 +320,7 @@ class Handlers:
             self._tell(call, steps)
 
     @contextlib.contextmanager
-    def _steps(self, call: HandlerCall) -> Iterator[CallSteps]:
+    def _open_steps(self, call: HandlerCall) -> Iterator[CallSteps]:
         waiting = self._backlog.aside
         steps = CallSteps(call, self._options, self._closed, waiting, self._limits, in_order=self._in_order)
         try:
@@ -328,11 +328,11 @@ class Handlers:
         finally:
             steps.end()
 
-    async def _next(self, steps: CallSteps) -> Any:
+    async def _find_argument(self, steps: CallSteps) -> Any:
         """Return the next argument, found by another thread if limits lock files: the event loop must not wait."""
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
-    def _end(self, error: BaseException) -> None:
+    def _record_fatal(self, error: BaseException) -> None:
         self.fatal = error
         self._backlog.close()
 

@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.output_tables.arrow_types import first_changed
-from ledger.rules.text import escaped
+from ledger.rules.text import escape_surrogates
 
 #: Any Exception: Arrow calls methods of the user's objects.
 CONVERSION_ERRORS = (Exception,)
 Row = Mapping[str, Any]
 
 
-def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
+def find_common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
     """Return the columns of the rows of many messages, and the errors of refused rows by their place in `answers`.
 
     The columns are in the order in which rows first have them.
@@ -33,14 +33,14 @@ def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int,
     fields, refused = [], dict[int, TypeError]()
     for name in names:
         cells = [(place, row.get(name)) for place, rows in enumerate(answers) for row in rows]
-        kind, wrong = _common_type([value for _, value in cells])
+        kind, wrong = _find_common_type([value for _, value in cells])
         for number, why in wrong.items():
             refused.setdefault(cells[number][0], TypeError(f"the column {name} cannot be written: {why}"))
         fields.append(pa.field(name, kind))
     return pa.schema(fields), refused
 
 
-def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
+def _find_common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
     """Return the type of a column, and the errors of values by their places."""
     groups: dict[type, list[int]] = {}
     for place, value in enumerate(values):
@@ -48,37 +48,37 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
             groups.setdefault(type(value), []).append(place)
     by_kind, wrong = dict[pa.DataType, list[int]](), dict[int, str]()
     for places in groups.values():
-        for kind, fitting in _types_of(values, places, wrong).items():
+        for kind, fitting in _find_types(values, places, wrong).items():
             by_kind.setdefault(kind, []).extend(fitting)
     common = pa.null()
     for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
         # The type of a struct without fields is false, so compare with None.
-        unified = _unified(common, kind)
+        unified = _promote_types(common, kind)
         common = common if unified is None else unified
     for kind, places in by_kind.items():
-        if _unified(common, kind) != common:
+        if _promote_types(common, kind) != common:
             wrong |= dict.fromkeys(places, f"its value is {kind}, and the column is {common}")
-        elif kind != common and _refusal([values[place] for place in places], common) is not None:
-            refusals = ((place, _refusal([values[place]], common)) for place in places)
+        elif kind != common and _find_refusal([values[place] for place in places], common) is not None:
+            refusals = ((place, _find_refusal([values[place]], common)) for place in places)
             wrong |= {place: why for place, why in refusals if why is not None}
     return common, wrong
 
 
-def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
+def _find_types(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
     """Return the types of values of one Python class, with the values' places. Note errors in `wrong`."""
     try:
-        return {_type_that_keeps([values[place] for place in places]): list(places)}
+        return {_find_keeping_type([values[place] for place in places]): list(places)}
     except CONVERSION_ERRORS:
         places_by_kind: dict[pa.DataType, list[int]] = {}
         for place in places:
             try:
-                places_by_kind.setdefault(_type_that_keeps([values[place]]), []).append(place)
+                places_by_kind.setdefault(_find_keeping_type([values[place]]), []).append(place)
             except CONVERSION_ERRORS as error:
                 wrong[place] = str(error)
         return places_by_kind
 
 
-def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
+def _find_keeping_type(values: Sequence[Any]) -> pa.DataType:
     """Return the type that Arrow finds for values. Raise if it would change a value."""
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)
@@ -88,7 +88,7 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
     return kind
 
 
-def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
+def _find_refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
     """Return why values do not fit a type; None if they fit."""
     try:
         pa.array(values, kind)
@@ -99,7 +99,7 @@ def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
     return None
 
 
-def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _promote_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type to which Arrow promotes two types; None if there is none, or if only one is of texts."""
     if one == other or pa.types.is_null(other):
         return one
@@ -119,9 +119,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-NAMES_MESSAGE = "message_id"
+MESSAGE_ID_COLUMN = "message_id"
 _SCALARS = frozenset({float, int, str, bool, type(None)})
-_KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
+_ROW_KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
 
 
 def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
@@ -135,8 +135,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
         return []
     fields = getattr(answer, "_fields", None)
     if isinstance(answer, (list, tuple)) and fields is None:
-        return [row for one in answer if one is not None for row in [_row(one, message_id)]]
-    return [_row(answer, message_id)]
+        return [row for one in answer if one is not None for row in [_make_row(one, message_id)]]
+    return [_make_row(answer, message_id)]
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
@@ -170,7 +170,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of one message as JSON, without its id; as Python's text if JSON fails."""
-    without_ids = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
+    without_ids = [{name: value for name, value in row.items() if name != MESSAGE_ID_COLUMN} for row in rows]
     try:
         return json.dumps(without_ids[0] if len(without_ids) == 1 else without_ids, default=str, ensure_ascii=False)
     except Exception:
@@ -184,7 +184,7 @@ def answer_text(answer: Any) -> str:
         return f"a {type(answer).__name__}, which has no text"
 
 
-def _row(one: Any, message_id: str) -> dict[str, Any]:
+def _make_row(one: Any, message_id: str) -> dict[str, Any]:
     if isinstance(one, Mapping):
         row = dict(one)
     elif dataclasses.is_dataclass(one) and not isinstance(one, type):
@@ -192,7 +192,7 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
     elif isinstance(one, tuple) and hasattr(one, "_asdict"):
         row = dict(one._asdict())
     else:
-        raise TypeError(f"the handler returned {type(one).__name__}: it {_KINDS}")
+        raise TypeError(f"the handler returned {type(one).__name__}: it {_ROW_KINDS}")
     for name in row:
         if not isinstance(name, str):
             raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
@@ -200,16 +200,16 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
     if nameless is not None:
         why = "it has half a character" if nameless.strip() else "it must have a character"
         raise TypeError(f"the handler returned a row with the column {nameless!r}: {why}")
-    about = row.get(NAMES_MESSAGE, message_id)
+    about = row.get(MESSAGE_ID_COLUMN, message_id)
     if not isinstance(about, str) or about != message_id:
         raise TypeError(f"the handler returned a row about {answer_text(about)}, and was given {message_id}")
-    return {NAMES_MESSAGE: message_id, **row}
+    return {MESSAGE_ID_COLUMN: message_id, **row}
 
 
 def _find_bad_name(value: Any) -> str | None:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            if isinstance(name, str) and (not name.strip() or escaped(name) != name):
+            if isinstance(name, str) and (not name.strip() or escape_surrogates(name) != name):
                 return name
             inner_name = _find_bad_name(inner)
             if inner_name is not None:

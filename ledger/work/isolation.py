@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ledger.output_tables.row_errors import RowError, is_of_function, row_error
-from ledger.outputs.messages import others_of_claim
+from ledger.output_tables.row_errors import RowError, is_of_function, make_row_error
+from ledger.outputs.messages import find_other_messages
 from ledger.store.protocol import RUNS, Grant, count_messages
 
 #: Two messages of a claim may both be culprits by chance.
@@ -84,7 +84,7 @@ class Isolation:
         Afterwards `attempt` has succeeded for all other messages. Raises EverythingFails, and any error that is not of
         the function or its rows (see `is_of_function`).
         """
-        self._search(self._grant, row_error(error))
+        self._search(self._grant, make_row_error(error))
         return self.culprits
 
     def _search(self, part: Grant, error: RowError) -> None:
@@ -104,7 +104,7 @@ class Isolation:
 
     def _try(self, part: Grant) -> RowError | None:
         """Attempt a part, without the messages of `_alone`. Return the error, if any."""
-        untried = replace(part, runs=others_of_claim(part.runs, self._alone.select(RUNS.names)))
+        untried = replace(part, runs=find_other_messages(part.runs, self._alone.select(RUNS.names)))
         if not untried.count:
             return None
         try:
@@ -112,12 +112,12 @@ class Isolation:
         except Exception as error:
             if not is_of_function(error):
                 raise
-            return row_error(error)
+            return make_row_error(error)
         self._any_succeeded = True
         return None
 
     def _blame(self, part: Grant, error: RowError) -> None:
-        if count_messages(others_of_claim(part.runs, self._alone.select(RUNS.names))):
+        if count_messages(find_other_messages(part.runs, self._alone.select(RUNS.names))):
             self._alone = pa.concat_tables([self._alone, part.runs])
             self.culprits.append(Culprit(part.runs, error))
         if not self._judged and not self._any_succeeded:
@@ -132,9 +132,9 @@ class Isolation:
         places = np.arange(count) if error.is_of_surroundings else np.flatnonzero(is_new)
         if len(places) < LEAST_WITNESSES and not error.is_of_surroundings:
             return
-        for place in _drawn(places.tolist(), LEAST_WITNESSES + ceil(log2(count))):
+        for place in _draw(places.tolist(), LEAST_WITNESSES + ceil(log2(count))):
             witness = self._grant.part(place, 1)
-            if not count_messages(others_of_claim(witness.runs, self._alone.select(RUNS.names))):
+            if not count_messages(find_other_messages(witness.runs, self._alone.select(RUNS.names))):
                 continue
             raised = self._try(witness)
             if raised is None:
@@ -146,6 +146,6 @@ class Isolation:
         raise EverythingFails(error)
 
 
-def _drawn(places: Sequence[int], most: int) -> list[int]:
+def _draw(places: Sequence[int], most: int) -> list[int]:
     """Return some of the places, at random: a fixed choice might draw only culprits."""
     return random.sample(places, min(most, len(places)))

@@ -14,7 +14,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.message import Message
 from ledger.results import Consumed
 from ledger.rules.attempts import ALONE, Share
-from ledger.rules.limits import whole_number
+from ledger.rules.limits import check_whole_number
 from ledger.work.group_limits import Limits, require_limits
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
-UNTIL = ("empty", "once", "forever")
+UNTIL_WORDS = ("empty", "once", "forever")
 #: May be an `async def`. It takes a message, or a list of messages if `batch` is set.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
@@ -58,8 +58,8 @@ class Work:
             raise InvalidParameterValue(
                 "failures", str(self.failures), "It is the output table", "Name another table for failed messages."
             )
-        if self.until not in UNTIL:
-            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        if self.until not in UNTIL_WORDS:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL_WORDS)}")
         most = self.maximum_receives
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidParameterValue("maximum_receives", most, "Must be a number from 1 on")
@@ -103,16 +103,16 @@ class Consumption:
         require_handler(self.handler)
         if not callable(self.say):
             raise InvalidParameterValue("report", type(self.say).__name__, "Must be a function of a line of text")
-        whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
-        whole_number("processes", self.processes, 1, MOST_PROCESSES)
-        whole_number("flush_rows", self.flush_rows, 1, None)
-        whole_number("max_bytes", self.max_bytes, 1, None)
+        check_whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
+        check_whole_number("processes", self.processes, 1, MOST_PROCESSES)
+        check_whole_number("flush_rows", self.flush_rows, 1, None)
+        check_whole_number("max_bytes", self.max_bytes, 1, None)
         for name in ("batch", "max_messages", "maximum_receives"):
             if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name), 1, None)
-        _positive("flush_seconds", self.flush_seconds, "seconds")
+                check_whole_number(name, getattr(self, name), 1, None)
+        _require_positive("flush_seconds", self.flush_seconds, "seconds")
         if self.flush_cost is not None:
-            _positive("flush_cost", self.flush_cost, "the cost's unit")
+            _require_positive("flush_cost", self.flush_cost, "the cost's unit")
             if self.cost is None:
                 raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
         if self.group_limits is not None:
@@ -122,8 +122,8 @@ class Consumption:
                 raise InvalidParameterValue("limits_folder", self.limits_folder, "Is for limits", "Give group_limits=.")
             if not Path(self.limits_folder).is_dir():
                 raise InvalidParameterValue("limits_folder", self.limits_folder, "Must be a folder that exists")
-        if self.until not in UNTIL:
-            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        if self.until not in UNTIL_WORDS:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL_WORDS)}")
         if self.cost is not None and not isinstance(self.cost, str):
             raise InvalidParameterValue("cost", self.cost, "Must be the name of a column of the rows")
         for name in ("schema", "cost"):
@@ -141,7 +141,7 @@ class Consumption:
         return self.concurrency * (self.batch or 1)
 
 
-def _positive(name: str, value: Any, unit: str) -> None:
+def _require_positive(name: str, value: Any, unit: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise InvalidParameterValue(name, value, f"Must be a number > 0, of {unit}")
 
@@ -150,27 +150,29 @@ def require_handler(handler: Any) -> None:
     """Raise InvalidParameterValue if a handler is no function of one argument, or is a generator."""
     if not callable(handler):
         raise InvalidParameterValue("handler", type(handler).__name__, "Must be a function")
-    called = _called(handler)
+    called = _find_called_function(handler)
     for is_it, kind in ((inspect.isgeneratorfunction, "generator"), (inspect.isasyncgenfunction, "async generator")):
         if is_it(handler) or is_it(called):
             fix = "Return a list of rows in place of yielding them."
-            raise InvalidParameterValue("handler", _name(handler), f"Must return its rows, and is a {kind}", fix)
+            raise InvalidParameterValue(
+                "handler", _name_of_handler(handler), f"Must return its rows, and is a {kind}", fix
+            )
     try:
         inspect.signature(handler).bind(None)
     except TypeError as error:
         bound = f"Must take one argument, a message, or with batch= a list of them ({error})"
-        raise InvalidParameterValue("handler", _name(handler), bound) from None
+        raise InvalidParameterValue("handler", _name_of_handler(handler), bound) from None
     except ValueError:
         pass  # Python does not know the arguments of some built-in functions.
 
 
 def _is_async(handler: Any) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(_called(handler))
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(_find_called_function(handler))
 
 
-def _called(handler: Any) -> Any:
+def _find_called_function(handler: Any) -> Any:
     return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
 
 
-def _name(handler: Any) -> str:
+def _name_of_handler(handler: Any) -> str:
     return str(getattr(handler, "__qualname__", type(handler).__name__))

@@ -22,11 +22,11 @@ from ledger.claim import Claim
 from ledger.client.access import Access
 from ledger.client.tables import is_spark
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
-from ledger.output_tables.row_errors import is_of_function, row_error, row_error_of
-from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
-from ledger.outputs.messages import CARRIED, HANDLE_COLUMN, give_back_each, messages_of
+from ledger.output_tables.row_errors import is_of_function, make_row_error, parse_row_error
+from ledger.outputs.failures import NO_RESULT, Failures, make_failed_rows
+from ledger.outputs.messages import CARRIED, HANDLE_COLUMN, choose_messages, give_back_each
 from ledger.outputs.write import Acknowledgement, retry_lost_races, write_output
-from ledger.outputs.writers import Writer, columns_asked, require_declared
+from ledger.outputs.writers import Writer, parse_schema_argument, require_declared
 from ledger.results import Worked
 from ledger.rules import limits as bounds
 from ledger.rules import message_id as ids
@@ -34,19 +34,19 @@ from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.visibility import Outcome
 from ledger.runtime.progress import Meter
-from ledger.runtime.termination import ended_by_sigterm, jvm_has_ended, why_ended
+from ledger.runtime.termination import describe_end, ended_by_sigterm, has_jvm_ended
 from ledger.store.protocol import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome, count_messages
-from ledger.work.claim_source import STORED, ClaimSource, earlier_rows
+from ledger.work.claim_source import STORED_STATES, ClaimSource, describe_earlier_rows
 from ledger.work.isolation import LEAST_WITNESSES, Culprit, EverythingFails, Evidence, Isolation
 from ledger.work.tasks import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAMES_MESSAGES = CARRIED[0]
-STAMP = ("receipt_id", "claim_version", "worker", "written_at")
-MOST_READ = 1_000
-MOST_LOGGED = 20
+MESSAGE_ID_COLUMN = CARRIED[0]
+STAMP_COLUMNS = ("receipt_id", "claim_version", "worker", "written_at")
+MOST_FAILURES_READ = 1_000
+MOST_CULPRITS_LOGGED = 20
 
 
 class ClaimWork:
@@ -93,18 +93,18 @@ class ClaimWork:
             self._evidence.add((), any_succeeded=True)
         except EverythingFails as everything:
             # Each row's exception was caught on an executor: there is none to raise again.
-            raise LedgerError(self._tell_of(everything)) from None
+            raise LedgerError(self._say_everything_fails(everything)) from None
         except Exception as error:
             if not is_of_function(error):
                 raise
             try:
                 self._isolate(error)
             except EverythingFails as everything:
-                self._tell_of(everything)
+                self._say_everything_fails(everything)
                 # Keep the error's own cause, and leave out EverythingFails, which was reported above.
                 raise error from error.__cause__
 
-    def _tell_of(self, everything: EverythingFails) -> str:
+    def _say_everything_fails(self, everything: EverythingFails) -> str:
         line = (
             f"everything fails alike, so the messages are not the cause: {everything.error.text}. They are given back, "
             "and this receive does not count"
@@ -114,15 +114,15 @@ class ClaimWork:
 
     def _isolate(self, error: Exception) -> None:
         """Search for the culprits, and release or park them. The search settles all other messages."""
-        raised = row_error(error)
+        raised = make_row_error(error)
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
         culprits = Isolation(self._grant, self._attempt).search(error)
         self._evidence.add(culprits, any_succeeded=len(culprits) < self._grant.count)
-        for culprit in culprits[:MOST_LOGGED]:
+        for culprit in culprits[:MOST_CULPRITS_LOGGED]:
             self._say(f"message {_id_of(culprit)} failed: {culprit.error.text}")
-        if culprits[MOST_LOGGED:]:
-            self._say(f"{len(culprits) - MOST_LOGGED:,} more messages failed")
+        if culprits[MOST_CULPRITS_LOGGED:]:
+            self._say(f"{len(culprits) - MOST_CULPRITS_LOGGED:,} more messages failed")
         self._fail(culprits)
 
     def _require_rows_as_cause(self, error: Exception) -> None:
@@ -130,27 +130,29 @@ class ClaimWork:
         try:
             self._work.function(self._claim.dataframe.limit(0))
         except Exception as without_rows:
-            if (raised := row_error(without_rows)).is_like(row_error(error)):
+            if (raised := make_row_error(without_rows)).is_like(make_row_error(error)):
                 raise EverythingFails(raised) from None
 
     def _attempt(self, grant: Grant) -> None:
         def lost(error: OutputNotWritten) -> None:
-            self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
+            self._say(f"another writer changed the table, the rows are computed again: {make_row_error(error).text}")
 
         retry_lost_races(lambda: self._attempt_once(grant), lost)
 
     def _attempt_once(self, grant: Grant) -> None:
         self._check()
         record, frames = self._access.record(), self._access.spark("Queue.work")
-        rows, failed = self._answered(self._work.function(frames.messages(record, grant)))
+        rows, failed = self._split_answer(self._work.function(frames.messages(record, grant)))
         judge = _Judge(self, grant, failed)
-        rows, table, reason = self._stamped(rows), self._work.output, self._work.reason
+        rows, table, reason = self._stamp_rows(rows), self._work.output, self._work.reason
         ending = self._claim.endings.ending
         schema = self._work.schema
-        written = write_output(self._access, grant, rows, table, judge.decide, ending, reason, columns_asked(schema))
+        written = write_output(
+            self._access, grant, rows, table, judge.decide, ending, reason, parse_schema_argument(schema)
+        )
         if written.earlier:
-            raise LeaseLost(earlier_rows(written.done))
-        self._count(written.done, judge.released, judge.parked, written.changed)
+            raise LeaseLost(describe_earlier_rows(written.done))
+        self._add_counts(written.done, judge.released, judge.parked, written.changed)
 
     def _fail(self, culprits: list[Culprit]) -> None:
         """Release or park the culprits in one commit, each for its own reason."""
@@ -160,14 +162,14 @@ class ClaimWork:
         record, access = self._access.record(), self._access
         runs = pa.concat_tables([culprit.run for culprit in culprits])
         columns = [[_id_of(culprit) for culprit in culprits], [culprit.error.text for culprit in culprits]]
-        reasons = pa.table([pa.array(column, pa.string()) for column in columns], [NAMES_MESSAGES, "reason"])
+        reasons = pa.table([pa.array(column, pa.string()) for column in columns], [MESSAGE_ID_COLUMN, "reason"])
         released, parked, actions = self.verdict(record, self._grant, runs, reasons)
         with self._claim.endings.ending(runs.select(RUNS.names)):
             limits, receipts = limits_of(record.attributes), receipts_of(record.attributes)
             answers = access.store.apply(record, actions, limits, receipts, access.clock)
-        self._count(0, released, parked, sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers))
+        self._add_counts(0, released, parked, sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers))
 
-    def _count(self, done: int, released: int, parked: int, changed: int) -> None:
+    def _add_counts(self, done: int, released: int, parked: int, changed: int) -> None:
         self._done += done
         self._released, self._parked, self._failed = (
             self._released + released,
@@ -201,25 +203,25 @@ class ClaimWork:
                     (parts[0].filter(is_last), "dead_letter"),
                 ]
             for part, verdict in verdicts:
-                self._tell(record, replace(grant, runs=part, order=None), reasons, verdict)
+                self._record_failures(record, replace(grant, runs=part, order=None), reasons, verdict)
         actions = list[Action]()
         for part, hidden in zip(parts, (0, self._work.park)):
             how = (NO_RESULT, Postponed.PARKED, len(actions))
             actions += give_back_each(record.id, grant, part, hidden, reasons, *how)
         return count_messages(parts[0]), count_messages(parts[1]), actions
 
-    def _tell(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
+    def _record_failures(self, record: QueueRecord, failed: Grant, reasons: pa.Table | None, verdict: str) -> None:
         table = Failures(self._access, self._work.failures)
-        for first in range(0, failed.count, MOST_READ):
-            chunk = failed.part(first, MOST_READ)
-            rows = failed_messages(record, chunk, self._access.store.read(record, chunk), reasons, verdict)
+        for first in range(0, failed.count, MOST_FAILURES_READ):
+            chunk = failed.part(first, MOST_FAILURES_READ)
+            rows = make_failed_rows(record, chunk, self._access.store.read(record, chunk), reasons, verdict)
             is_new = [message not in self._recorded for message in rows["message_id"].to_pylist()]
             rows = rows.filter(pa.array(is_new, pa.bool_()))
             if rows.num_rows:
-                table.append(self._with_stamp(rows), self._claim.receipt_id, self._claim.version)
+                table.append(self._stamp_table(rows), self._claim.receipt_id, self._claim.version)
                 self._recorded.update(rows["message_id"].to_pylist())
 
-    def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
+    def _split_answer(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
         """Return (done, failed) of the function's answer; failed is None if the answer has only one DataFrame."""
         parts = (answer,) if is_spark(answer) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
@@ -229,8 +231,8 @@ class ClaimWork:
             bound = "It returned this, and must return a DataFrame of Spark's, or two of them: (done, failed)"
             fix = "See Queue.work. A function of pandas frames is given to messages.mapInPandas(function, schema)."
             raise InvalidParameterValue("function", shown, bound, fix)
-        required = {NAMES_MESSAGES} if self._work.reason is None else {NAMES_MESSAGES, self._work.reason}
-        for part, needed in zip(parts, (required, {NAMES_MESSAGES, "reason"})):
+        required = {MESSAGE_ID_COLUMN} if self._work.reason is None else {MESSAGE_ID_COLUMN, self._work.reason}
+        for part, needed in zip(parts, (required, {MESSAGE_ID_COLUMN, "reason"})):
             missing = sorted(needed - set(part.columns))
             if missing:
                 which = "as failed" if part is not parts[0] else "as done" if parts[1:] else "as its rows"
@@ -242,12 +244,12 @@ class ClaimWork:
             )
         return parts[0], parts[1] if parts[1:] else None
 
-    def _stamp(self) -> dict[str, Any]:
+    def _make_stamp(self) -> dict[str, Any]:
         now = datetime.now(timezone.utc)
         owner = self._access.store.outputs.owner
-        return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))
+        return dict(zip(STAMP_COLUMNS, (self._claim.receipt_id, self._claim.version, owner, now)))
 
-    def _stamped(self, rows: DataFrame) -> DataFrame:
+    def _stamp_rows(self, rows: DataFrame) -> DataFrame:
         rows = rows.drop(HANDLE_COLUMN)
         if not self._work.stamped:
             return rows
@@ -257,21 +259,21 @@ class ClaimWork:
         kinds = {"claim_version": "bigint"}
         stamp = [
             (F.lit(value).cast(kinds[name]) if name in kinds else F.lit(value)).alias(name)
-            for name, value in self._stamp().items()
+            for name, value in self._make_stamp().items()
         ]
         return rows.select("*", *stamp)
 
-    def _with_stamp(self, rows: pa.Table) -> pa.Table:
+    def _stamp_table(self, rows: pa.Table) -> pa.Table:
         kinds = {"claim_version": pa.int64(), "written_at": pa.timestamp("us", "UTC")}
-        for name, value in self._stamp().items() if self._work.stamped else ():
+        for name, value in self._make_stamp().items() if self._work.stamped else ():
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kinds.get(name, pa.string())), rows.num_rows))
         return rows
 
     def _give_back(self, why: BaseException) -> None:
         # A message may have exhausted the memory. Other errors that end the work are no message's fault.
-        counts = jvm_has_ended(why) or isinstance(why, MemoryError)
+        counts = has_jvm_ended(why) or isinstance(why, MemoryError)
         try:
-            reason = row_error(why).text if is_of_function(why) else why_ended(why)
+            reason = make_row_error(why).text if is_of_function(why) else describe_end(why)
             messages = self._claim.release(reason, counted=counts).messages
             line = f"gives back {messages:,} messages: {reason}"
         except Exception as error:
@@ -290,7 +292,7 @@ class ClaimWork:
 
 def require_own_columns(work: Work) -> None:
     """Raise InvalidParameterValue if `schema` names a column that the worker itself adds or leaves out."""
-    declared = columns_asked(work.schema).declared
+    declared = parse_schema_argument(work.schema).declared
     names = [] if declared is None else [str(one["name"]) for one in declared["fields"]]
     if work.stamped:
         _require_no_stamp("schema", names)
@@ -302,7 +304,7 @@ def require_own_columns(work: Work) -> None:
 
 def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
     for name in names:
-        if name.lower() in STAMP:
+        if name.lower() in STAMP_COLUMNS:
             bound = "It is a column that stamped=True adds to each row"
             raise InvalidParameterValue(parameter, name, bound, "Give the column another name, or leave out stamped.")
 
@@ -318,16 +320,16 @@ class _Judge:
         If the function names failed messages, acknowledge those with a row, and fail all others. Otherwise acknowledge
         the whole part.
         """
-        from ledger.outputs.messages import compare_with_claim, others_of_claim
+        from ledger.outputs.messages import compare_with_claim, find_other_messages
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
-        # `messages_of` raises if a row names no message of the claim.
-        done = messages_of(record, grant, writer, NAMES_MESSAGES)
+        # `choose_messages` raises if a row names no message of the claim.
+        done = choose_messages(record, grant, writer, MESSAGE_ID_COLUMN)
         if self._apart is None and reason is None:
             return Acknowledgement(grant.runs.select(RUNS.names))
         if self._apart is None:
-            ambiguous = compare_with_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
+            ambiguous = compare_with_claim(done, writer.find_named_failed(MESSAGE_ID_COLUMN, record.id).messages)[0]
             if ambiguous.num_rows:
                 raise InvalidParameterValue(
                     "function",
@@ -335,21 +337,21 @@ class _Judge:
                     f"Of {count_messages(ambiguous):,} messages it returned both a row with a reason and one without",
                     "A message is done or has failed.",
                 )
-        left = others_of_claim(grant.runs, done)
+        left = find_other_messages(grant.runs, done)
         if not left.num_rows:
             return Acknowledgement(done)
-        reasons = self._reasons(writer)
+        reasons = self._read_reasons(writer)
         if self._of.work.per_row and not done.num_rows:
             _require_different(reasons, left)
         self.released, self.parked, actions = self._of.verdict(record, grant, left, reasons)
         return Acknowledgement(done, actions)
 
-    def _reasons(self, writer: Writer) -> pa.Table:
+    def _read_reasons(self, writer: Writer) -> pa.Table:
         if self._apart is None:
-            table = writer.failed(NAMES_MESSAGES)
-            return table.rename_columns([NAMES_MESSAGES, "reason"])
+            table = writer.failed(MESSAGE_ID_COLUMN)
+            return table.rename_columns([MESSAGE_ID_COLUMN, "reason"])
         # `decide` needs only the reasons: the failed messages are those without a row.
-        reasons: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
+        reasons: pa.Table = self._apart.select(MESSAGE_ID_COLUMN, "reason").toArrow()
         return reasons
 
 
@@ -358,7 +360,7 @@ def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
 
     `isolation` defines both. `failed` has all messages of the part (GRANTED_RUNS).
     """
-    errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
+    errors = [parse_row_error(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):
         return
     witnesses = count_messages(failed.filter(pc.less_equal(failed["receive_count"], 1)))
@@ -373,7 +375,7 @@ def _id_of(culprit: Culprit) -> str:
 
 log = logging.getLogger("ledger.work")
 #: In seconds: how long a receive waits.
-WAIT = 2.0
+WAIT_SECONDS = 2.0
 
 
 class Worker:
@@ -383,17 +385,17 @@ class Worker:
         self._access = access
         self._source = ClaimSource(access, work.visibility_timeout, work.attempt_id, work.say)
         self._work = replace(work, visibility_timeout=self._source.timeout)
-        bounds.visibility_timeout(work.park, limits_of(access.record().attributes), "park")
+        bounds.check_visibility_timeout(work.park, limits_of(access.record().attributes), "park")
         self._evidence = Evidence()
 
     def run(self) -> Worked:
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
-        with ended_by_sigterm(), self._meter() as meter:
+        with ended_by_sigterm(), self._open_meter() as meter:
             for attempt_id, held in self._source.attempts():
                 most = self._work.max_messages
                 most = None if most is None else max(most, held)
-                claim = self._source.receive(attempt_id, most, 0 if once else WAIT)
+                claim = self._source.receive(attempt_id, most, 0 if once else WAIT_SECONDS)
                 if claim.count:
                     done = self.work(claim)
                     if done.lost:
@@ -404,9 +406,9 @@ class Worker:
                     return worked
         return worked
 
-    def _meter(self) -> Meter:
+    def _open_meter(self) -> Meter:
         counts = self._access.store.counts(self._access.record(), self._access.clock).by_status
-        stored = sum(counts.get(status, 0) for status in STORED)
+        stored = sum(counts.get(status, 0) for status in STORED_STATES)
         return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:

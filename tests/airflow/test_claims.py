@@ -1,7 +1,7 @@
 """Claims that a dead process of a task left behind. Nothing of Airflow's is asked here."""
 
 from ledger import Ledger
-from ledger.airflow.claims import give_back, told, was_acknowledged
+from ledger.airflow.claims import describe_claim, give_back, was_acknowledged
 from tests.clock import FrozenClock
 
 
@@ -24,7 +24,7 @@ def test_a_claim_whose_messages_became_dead_letters_was_not_acknowledged(tmp_pat
     queue = ledger.create_queue("flights", {"VisibilityTimeout": 60, "RedrivePolicy": policy})
     queue.send(["a", "b"])
     lost, done = queue.receive(1), queue.receive(1)
-    descriptions = told(lost), told(done)
+    descriptions = describe_claim(lost), describe_claim(done)
     done.delete()
     clock.advance(61)
     assert not queue.receive(None) and dead.counts().visible == 1

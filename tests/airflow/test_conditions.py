@@ -53,7 +53,7 @@ def announced(*looks, again_after=1_000.0):
     for now, there in enumerate(looks):
         if announcements.due(there, now):
             events.append(now)
-            announcements.announced(there, now)
+            announcements.note_announced(there, now)
     return events
 
 

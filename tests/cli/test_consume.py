@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import GroupLimit
-from ledger.cli.consume import group_limits_of
+from ledger.cli.consume import parse_group_limits
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 HANDLERS = """
@@ -82,7 +82,7 @@ def test_what_cannot_be_done_is_wrong_usage(cli, queue, handlers):
     ],
 )
 def test_limits_of_groups_are_read(text, group, limit):
-    assert group_limits_of([text]) == {group: limit}
+    assert parse_group_limits([text]) == {group: limit}
 
 
 def test_a_group_at_its_limit_is_hidden_and_the_others_are_done(cli, queue, handlers):

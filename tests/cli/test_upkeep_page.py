@@ -6,7 +6,7 @@ import shlex
 
 from ledger.cli.operate import upkeep
 from ledger.rules.upkeep import AGE_DUE, AGE_OVERDUE, COMMITS_DUE, COMMITS_OVERDUE, IDLE_DUE
-from ledger.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE
+from ledger.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE_SECONDS
 from tests.cli.running import run
 from tests.sources import CHECKOUT
 
@@ -45,7 +45,7 @@ def test_the_unit_of_systemd_runs_the_command_of_the_page():
 def test_the_page_says_the_numbers_of_the_rule():
     hour = 3_600
     assert (2_000, hour, 24 * hour, 900) == (COMMITS_DUE, AGE_DUE, IDLE_DUE, LEASE_SECONDS)
-    assert (20_000, 7 * 24 * hour, hour) == (COMMITS_OVERDUE, AGE_OVERDUE, LONGEST_PAUSE)
+    assert (20_000, 7 * 24 * hour, hour) == (COMMITS_OVERDUE, AGE_OVERDUE, LONGEST_PAUSE_SECONDS)
     for said in (
         "2,000 commits",
         "an hour since",

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ledger.client.move_tasks import MoveTasks, carry_on
+from ledger.client.move_tasks import MoveTasks, continue_abandoned_tasks
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 
 
@@ -59,7 +59,7 @@ def test_d2_a_cancelled_task_moves_no_more_and_says_how_many_it_moved(queue, dea
     handle = dead.start_message_move_task(max_messages_per_second=2)
     assert dead.cancel_message_move_task(handle) == 2
     clock.advance(100)
-    assert carry_on(ledger.store, clock) == 0
+    assert continue_abandoned_tasks(ledger.store, clock) == 0
     assert dead.list_message_move_tasks()[0].status == "CANCELLED" and dead.counts().stored == 1
     with pytest.raises(ResourceNotFound):
         dead.cancel_message_move_task(handle)
@@ -67,9 +67,9 @@ def test_d2_a_cancelled_task_moves_no_more_and_says_how_many_it_moved(queue, dea
 
 def test_d2_what_its_process_left_behind_is_carried_on(queue, dead, clock, by_hand, ledger):
     dead.start_message_move_task(max_messages_per_second=1)
-    assert carry_on(ledger.store, clock) == 0
+    assert continue_abandoned_tasks(ledger.store, clock) == 0
     clock.advance(61)
-    assert carry_on(ledger.store, clock) == 1
+    assert continue_abandoned_tasks(ledger.store, clock) == 1
     assert queue.counts().visible == 3 and dead.list_message_move_tasks()[0].status == "COMPLETED"
 
 
@@ -112,7 +112,7 @@ def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(queu
     tasks = MoveTasks(ledger.store, dead.access.record(), clock)
     (task,) = tasks.all()
     clock.advance(61)
-    assert carry_on(ledger.store, clock) == 1 and tasks.all()[0].moved == 62
+    assert continue_abandoned_tasks(ledger.store, clock) == 1 and tasks.all()[0].moved == 62
 
     def tick(seconds):
         waits.append(tasks.all()[0].moved)
@@ -125,7 +125,7 @@ def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(queu
 
 
 def test_d2_a_task_runs_in_the_background_until_it_is_done(queue, dead, clock, monkeypatch):
-    monkeypatch.setattr("ledger.client.move_tasks.TICK", 0.01)
+    monkeypatch.setattr("ledger.client.move_tasks.STEP_PAUSE_SECONDS", 0.01)
     dead.start_message_move_task(max_messages_per_second=2)
     clock.advance(1)
     for _ in range(2_000):

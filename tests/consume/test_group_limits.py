@@ -15,7 +15,7 @@ import pytest
 from ledger import GroupLimit, InvalidParameterValue, Ledger
 from ledger.work.backlog import AsideMessages, Backlog
 from ledger.work.group_limits import (
-    LONGEST_SECONDS,
+    LONGEST_HIDDEN_SECONDS,
     NO_SLOT,
     PATIENCE_SECONDS,
     TOO_EARLY,
@@ -52,7 +52,7 @@ def calls(limits, group, count):
     """Of so many calls one after the other, what was said of each that was refused, and None for the others."""
     said = []
     for _ in range(count):
-        permits = limits.for_call()
+        permits = limits.make_call_permits()
         said.append(permits.refuse(message(group), waited=PATIENCE_SECONDS * 2))
         permits.end()
     return said
@@ -60,25 +60,27 @@ def calls(limits, group, count):
 
 def test_slots_are_shared_by_all_who_share_the_folder_and_end_with_the_call(limits):
     here, there = limits({"a": GroupLimit(concurrency=2)}), limits({"a": GroupLimit(concurrency=2)})
-    first, second, third = here.for_call(), there.for_call(), here.for_call()
+    first, second, third = here.make_call_permits(), there.make_call_permits(), here.make_call_permits()
     assert first.refuse(message("a")) is None and second.refuse(message("a")) is None
     assert first.refuse(message("a")) is None, "messages of one call share its slot"
     assert isinstance(third.refuse(message("a")), Aside)
     assert third.refuse(message("a"), waited=PATIENCE_SECONDS * 2).reason == NO_SLOT
     second.end()
-    assert there.for_call().refuse(message("a")) is None
+    assert there.make_call_permits().refuse(message("a")) is None
 
 
 def test_other_groups_and_messages_without_one_are_not_limited(limits):
     here = limits({"a": GroupLimit(concurrency=1)})
-    held = here.for_call()
+    held = here.make_call_permits()
     assert held.refuse(message("a")) is None
-    assert here.for_call().refuse(message("b")) is None and here.for_call().refuse(message(None)) is None
+    assert (
+        here.make_call_permits().refuse(message("b")) is None and here.make_call_permits().refuse(message(None)) is None
+    )
 
 
 def test_one_limit_is_for_each_group_by_itself(limits):
     here = limits(GroupLimit(concurrency=1))
-    held = [here.for_call() for _ in range(3)]
+    held = [here.make_call_permits() for _ in range(3)]
     assert [one.refuse(message(group)) is None for one, group in zip(held, "aab")] == [True, False, True]
 
 
@@ -86,31 +88,31 @@ def test_a_process_that_is_killed_takes_no_slot_with_it(tmp_path, limits):
     script = (
         "import sys, time\nfrom types import SimpleNamespace\n"
         "from ledger.work.group_limits import GroupLimit, GroupLimits\n"
-        "call = GroupLimits({None: GroupLimit(concurrency=1)}, sys.argv[1], time.time_ns).for_call()\n"
+        "call = GroupLimits({None: GroupLimit(concurrency=1)}, sys.argv[1], time.time_ns).make_call_permits()\n"
         "print(call.refuse(SimpleNamespace(message_group_id='a')), flush=True)\ntime.sleep(60)\n"
     )
     other = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "None\n"
         here = limits(GroupLimit(concurrency=1))
-        assert isinstance(here.for_call().refuse(message("a")), Aside)
+        assert isinstance(here.make_call_permits().refuse(message("a")), Aside)
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait()
-    assert here.for_call().refuse(message("a")) is None
+    assert here.make_call_permits().refuse(message("a")) is None
 
 
 def test_a_process_that_a_handler_forked_keeps_no_slot(limits):
     """A pool of processes outlives the call that made it."""
     here = limits(GroupLimit(concurrency=1))
-    call = here.for_call()
+    call = here.make_call_permits()
     assert call.refuse(message("a")) is None
     child = os.fork()
     while not child:
         signal.pause()
     try:
         call.end()
-        assert here.for_call().refuse(message("a")) is None
+        assert here.make_call_permits().refuse(message("a")) is None
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -120,18 +122,18 @@ def test_a_group_has_a_burst_and_then_its_rate(limits, clock):
     limit = {"a": GroupLimit(rate=5)}
     here, there = limits(limit), limits(limit)
     assert calls(here, "a", 3) + calls(there, "a", 2) == [None] * 5
-    assert here.wait_for_rate("a", 5) == pytest.approx(0.2)
+    assert here.take_turn("a", 5) == pytest.approx(0.2)
     clock.advance(0.2)
-    assert there.wait_for_rate("a", 5) == 0 and here.wait_for_rate("a", 5) == pytest.approx(0.2)
+    assert there.take_turn("a", 5) == 0 and here.take_turn("a", 5) == pytest.approx(0.2)
     clock.advance(60)
-    assert [here.wait_for_rate("a", 5) == 0 for _ in range(6)] == [True] * 5 + [False], "a pause is worth one second"
+    assert [here.take_turn("a", 5) == 0 for _ in range(6)] == [True] * 5 + [False], "a pause is worth one second"
 
 
 @pytest.mark.parametrize("rate", [0.25, 1, 7, 400])
 def test_in_any_time_a_group_has_no_more_than_its_rate_and_a_burst(limits, clock, rate):
     here, turns = limits(GroupLimit(rate=rate)), []
     for _ in range(300):
-        if here.wait_for_rate("a", rate) == 0:
+        if here.take_turn("a", rate) == 0:
             turns.append(clock.now)
         clock.advance(0.5 / rate)
     for first in range(len(turns)):
@@ -144,12 +146,12 @@ def test_in_any_time_a_group_has_no_more_than_its_rate_and_a_burst(limits, clock
 
 def test_a_message_is_put_aside_until_a_turn_that_comes_soon_and_hidden_until_a_later_one(limits, clock):
     here = limits(GroupLimit(rate=5))
-    said = [here.for_call().refuse(message("a"), before=max(0, n - 5)) for n in range(12)]
+    said = [here.make_call_permits().refuse(message("a"), before=max(0, n - 5)) for n in range(12)]
     assert said[:5] == [None] * 5
     assert [one.seconds for one in said[5:10]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert {one.reason for one in said[10:]} == {TOO_EARLY}
     clock.advance(0.2)
-    assert here.for_call().refuse(message("a"), waited=0.2) is None
+    assert here.make_call_permits().refuse(message("a"), waited=0.2) is None
     said = calls(limits({"b": GroupLimit(rate=0.5)}), "b", 4)
     assert said[0] is None and {one.reason for one in said[1:]} == {TOO_EARLY}
     assert [one.seconds for one in said[1:]] == [4, 6, 8], "each has a turn of its own"
@@ -157,18 +159,18 @@ def test_a_message_is_put_aside_until_a_turn_that_comes_soon_and_hidden_until_a_
 
 def test_no_message_is_hidden_for_long_however_many_wait(limits):
     slow, busy = limits({"a": GroupLimit(rate=0.1)}), limits({"b": GroupLimit(concurrency=1)})
-    assert max(one.seconds for one in calls(slow, "a", 50)[1:]) == LONGEST_SECONDS
-    held = busy.for_call()
+    assert max(one.seconds for one in calls(slow, "a", 50)[1:]) == LONGEST_HIDDEN_SECONDS
+    held = busy.make_call_permits()
     held.refuse(message("b"))
     seconds = [one.seconds for one in calls(busy, "b", 700)]
-    assert seconds == sorted(seconds) and seconds[0] < 2 and seconds[-1] == LONGEST_SECONDS
+    assert seconds == sorted(seconds) and seconds[0] < 2 and seconds[-1] == LONGEST_HIDDEN_SECONDS
 
 
 def test_a_clock_that_is_set_back_stops_no_group(limits, clock):
     here = limits({"a": GroupLimit(rate=5)})
     calls(here, "a", 5)
     clock.advance(-3_600)
-    assert here.wait_for_rate("a", 5) <= 1.0
+    assert here.take_turn("a", 5) <= 1.0
 
 
 def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
@@ -176,7 +178,7 @@ def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
     calls(here, "a", 5)
     (file,) = tmp_path.glob("*.rate")
     os.truncate(file, 7)
-    assert here.wait_for_rate("a", 5) == 0
+    assert here.take_turn("a", 5) == 0
 
 
 def test_what_is_refused_is_given_back_uncounted_and_other_groups_go_on(ledger):

@@ -8,16 +8,16 @@ import pytest
 
 from ledger import InvalidParameterValue
 from ledger.runtime import progress
-from ledger.runtime.progress import Meter, line
+from ledger.runtime.progress import Meter, format_line
 
 
 def test_a_line_says_what_is_done_what_failed_the_rate_the_time_left_and_the_cost():
-    said = line("messages", 1_200, 3, 50_000, 5.0, 12_345)
+    said = format_line("messages", 1_200, 3, 50_000, 5.0, 12_345)
     assert said == "1,200 of 50,000 messages done, 3 failed, cost 12,345, 240.0 a second, 3 min 23 s left"
-    assert line("messages", 10, 0, None, 2.0, 0) == "10 messages done, 5.0 a second"
+    assert format_line("messages", 10, 0, None, 2.0, 0) == "10 messages done, 5.0 a second"
     # More came while it ran.
-    assert line("messages", 10, 0, 5, 2.0, 0) == "10 messages done, 5.0 a second"
-    assert line("messages", 0, 0, 5, 0.0, 0) == "0 of 5 messages done, 0.0 a second"
+    assert format_line("messages", 10, 0, 5, 2.0, 0) == "10 messages done, 5.0 a second"
+    assert format_line("messages", 0, 0, 5, 0.0, 0) == "0 of 5 messages done, 0.0 a second"
 
 
 def test_lines_are_said_as_often_as_is_bearable(monkeypatch):

@@ -217,7 +217,7 @@ def beside(place, monkeypatch):
 
 def test_a_table_that_others_made_of_whole_numbers_meanwhile_takes_the_fractions(place, beside, caplog):
     caplog.set_level("INFO")
-    beside("loaded_output", 1)
+    beside("load_output", 1)
     done, calls = consumed(place, [0.5])
     assert (done.messages, done.parked, len(calls)) == (1, 0, 1)
     assert sorted(column(place.table).to_pylist()) == [0.5, 1] and "in parts" not in caplog.text

@@ -175,7 +175,7 @@ def test_a_closed_folder_above_the_ledger_is_named_with_the_command_that_opens_i
         assert one.startswith("StorageFailed") and f"user {BOB} may not enter this folder" in one
         assert f"`{opening}`, as user {ALICE} or root" in one
     doctor = (
-        "from ledger.cli.doctor import diagnose; import io, contextlib; printed = io.StringIO(); "
+        "from ledger.cli.diagnosis import diagnose; import io, contextlib; printed = io.StringIO(); "
         "exec('with contextlib.redirect_stdout(printed): code = diagnose(root)'); "
         f"failed = [line for line in printed.getvalue().splitlines() if {opening!r} in line]; "
         "assert code == 1 and len(failed) == 1 and failed[0].startswith('FAIL  storage'), printed.getvalue()"

@@ -3,7 +3,7 @@
 import re
 
 import ledger.store.delta
-from ledger.rules.attempts import Attempt, content_of
+from ledger.rules.attempts import Attempt, hash_content
 from ledger.rules.message import Entry
 from ledger.store.delta.model.tables import Where
 
@@ -50,7 +50,7 @@ def rows_of(ledger, receipts, *, drawn_with_bits=False):
 
 def attempt_of_lane(queue, bodies, lane, lanes):
     """An attempt id under which these bodies are sent to this lane, which follows from the id."""
-    content = content_of(queue.id, [Entry(body) for body in bodies])
+    content = hash_content(queue.id, [Entry(body) for body in bodies])
     attempts = (Attempt(str(number), queue.id, content) for number in range(1_000))
     return next(one.attempt_id for one in attempts if int(one.key[:8], 16) % lanes == lane)
 

@@ -25,7 +25,7 @@ for one in pkgutil.walk_packages(ledger.__path__, "ledger."):
     left_out = ("airflow", "endpoint", "spark", "runtime", "bootstrap", "__main__", "dataframes", "serve")
     if not any(part in one.name for part in left_out):
         importlib.import_module(one.name)
-import ledger.cli.doctor, ledger.runtime.checks, ledger.runtime.checks, ledger.runtime.java
+import ledger.cli.diagnosis, ledger.runtime.checks, ledger.runtime.java
 import concurrent.futures.thread, deltalake, encodings, importlib.readers, importlib.resources, pyarrow.parquet
 for package in (encodings, importlib):
     for one in pkgutil.iter_modules(package.__path__, package.__name__ + "."):

@@ -81,7 +81,7 @@ class Places:
             return [{}]
         return [{name: (value,) for name, value in zip(self.columns, one)} for one in self.named]
 
-    def bounded(self) -> Places:
+    def shorten(self) -> Places:
         return self
 
     def sql(self, alias: str = "") -> str:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.delta_log import log
-from ledger.delta_log.history import checkpointed
+from ledger.delta_log.history import list_checkpoints
 from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.rewrite import ENOUGH
@@ -401,8 +401,8 @@ def test_a_checkpoint_that_lacks_a_part_is_none(tables, location):
     part = whole.with_name(f"{newest:020}.checkpoint.0000000001.0000000002.parquet")
     shutil.copy(whole, part)
     paths = [f"_delta_log/{file.name}" for file in whole.parent.iterdir()]
-    assert checkpointed(paths) == [newest - 1]
-    assert checkpointed([*paths, f"_delta_log/{part.name.replace('1.0', '2.0')}"]) == [newest - 1, newest]
+    assert list_checkpoints(paths) == [newest - 1]
+    assert list_checkpoints([*paths, f"_delta_log/{part.name.replace('1.0', '2.0')}"]) == [newest - 1, newest]
     merge(tables, THINGS, IN_A, [("insert", {**A, **thing(4)})])
     write_checkpoint(LocalFiles(recorded(location)), newest + 1)
     assert (whole.parent / f"{newest + 1:020}.checkpoint.parquet").exists()

@@ -77,7 +77,7 @@ def served(
     """Serves a ledger until the end of the block."""
     signatures = Signatures(KNOWN, ledger.settings.region, system_clock)
     endpoint = change(Endpoint(ledger, signatures, NEW_QUEUES))
-    sock = serving.listening("127.0.0.1", 0)
+    sock = serving.listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     begun, found = threading.Event(), []
 

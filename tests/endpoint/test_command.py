@@ -194,9 +194,9 @@ def test_a_mistyped_root_becomes_no_ledger(tmp_path):
 
 
 def test_a_port_that_is_taken_is_said(tmp_path):
-    from ledger.endpoint.serving import listening
+    from ledger.endpoint.serving import listen
 
-    with listening("127.0.0.1", 0) as taken:
+    with listen("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         ran = run("serve", str(tmp_path / "ledger"), "--create", "--without-signatures", "--port", port)
     assert ran.code == 1 and f"Cannot listen on 127.0.0.1:{port}" in ran.err

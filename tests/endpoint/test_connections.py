@@ -26,7 +26,7 @@ from ledger.endpoint.bodies import LargeBodies
 from ledger.endpoint.connections import (
     LEAST_CONNECTIONS,
     MOST_CONNECTIONS,
-    OTHER_FILES,
+    RESERVED_FILES,
     BoundedProtocol,
     most_connections,
 )
@@ -163,7 +163,7 @@ def test_a_handshake_that_does_not_end_is_ended(encrypted, monkeypatch, sent):
 
 
 def test_a_process_with_few_files_answers_beside_more_connections_than_files(tmp_path):
-    files = OTHER_FILES + 116
+    files = RESERVED_FILES + 116
     limited = (
         "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2); "
         "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
@@ -185,7 +185,7 @@ def test_a_process_with_few_files_answers_beside_more_connections_than_files(tmp
 
 
 def test_the_bound_follows_from_the_limit_of_files():
-    assert most_connections(1_024) == 1_024 - OTHER_FILES
+    assert most_connections(1_024) == 1_024 - RESERVED_FILES
     assert (most_connections(100), most_connections(1 << 20)) == (LEAST_CONNECTIONS, MOST_CONNECTIONS)
 
 
@@ -277,14 +277,14 @@ def test_requests_without_end_take_no_memory(bounded):
 
 
 def test_some_requests_may_come_before_the_answers_to_earlier_ones(bounded):
-    with opened(bounded, SMALL * connections.MOST_PIPELINED + SMALL.replace(b"GET", b"HEAD")) as raw:
+    with opened(bounded, SMALL * connections.MOST_PIPELINED_REQUESTS + SMALL.replace(b"GET", b"HEAD")) as raw:
         found = b""
-        while found.count(b"HTTP/1.1 ") <= connections.MOST_PIPELINED:
+        while found.count(b"HTTP/1.1 ") <= connections.MOST_PIPELINED_REQUESTS:
             found += raw.recv(65_536)
 
 
 def test_strangers_who_read_no_answer_keep_no_client_out(query_models, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_PIPELINED", 100_000)
+    monkeypatch.setattr(connections, "MOST_PIPELINED_REQUESTS", 100_000)
     ledger = Ledger.in_memory(FrozenClock())
     ledger.create_queue("q", {"Limits": "SQS"})
     with (

@@ -199,10 +199,10 @@ def test_the_example_of_a_service_is_a_command_line_that_serves_and_reloads():
     options = options_of(command[2:])
     assert options["keys"] and options["access_log"].startswith("/var/log/ledger/")
     assert unit["Service"]["ExecReload"].split()[1] == "-HUP", "which the server reads its keys anew by"
-    from ledger.endpoint.command import UPKEEP_GRACE
+    from ledger.endpoint.command import UPKEEP_GRACE_SECONDS
     from ledger.endpoint.serving import GRACE
 
-    assert int(unit["Service"]["TimeoutStopSec"]) > GRACE + UPKEEP_GRACE
+    assert int(unit["Service"]["TimeoutStopSec"]) > GRACE + UPKEEP_GRACE_SECONDS
 
 
 def test_the_example_of_a_container_installs_this_package_and_serves(tmp_path):

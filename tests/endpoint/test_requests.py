@@ -436,7 +436,7 @@ def test_without_signatures_the_host_of_the_public_address_is_answered(query_mod
 
 def test_the_parts_of_a_response_do_not_wait_for_each_other(open_endpoint):
     """Without it each response with a body takes 40 ms, in which the client acknowledges its head."""
-    with serving.listening("127.0.0.1", 0) as sock:
+    with serving.listen("127.0.0.1", 0) as sock:
         assert sock.proto == socket.IPPROTO_TCP
     with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -230,12 +230,12 @@ def test_what_is_wrong_in_a_file_of_keys_is_named_without_the_secret(tmp_path, t
 
 
 def test_a_key_of_the_environment_is_two_variables():
-    assert keys.of_environment({}, "123456789012") is None
+    assert keys.read_environment({}, "123456789012") is None
     both = {keys.ACCESS_KEY: "AKID", keys.SECRET_KEY: "long enough"}
-    assert "AKID" in keys.of_environment(both, "123456789012").known
+    assert "AKID" in keys.read_environment(both, "123456789012").known
     for name in both:
         with pytest.raises(InvalidParameterValue, match="go together"):
-            keys.of_environment({name: "long enough"}, "123456789012")
+            keys.read_environment({name: "long enough"}, "123456789012")
 
 
 def test_a_signature_that_is_refused_is_a_line_of_the_log_with_no_key_in_it(verifier, caplog):

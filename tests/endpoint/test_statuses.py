@@ -58,7 +58,7 @@ def test_every_error_of_the_library_is_answered_in_both_protocols(kind, protocol
 
 def test_contention_is_throttling_in_the_services_words():
     said = statuses.told(errors.ContentionOutlastedRetries("receive", 60, 12.0))
-    assert (said.known.shape, said.message) == ("RequestThrottled", statuses.THROTTLED)
+    assert (said.known.shape, said.message) == ("RequestThrottled", statuses.THROTTLED_SENTENCE)
 
 
 @pytest.mark.parametrize("code", statuses.ERRORS)

@@ -66,10 +66,7 @@ GROUPS = {
             "store/protocol.py",
             "store/delta/model/message_runs.py",
             "delta_log/rewrite.py",
-            *(
-                f"store/delta/state/{name}.py"
-                for name in ("choosing", "statuses", "lane_records", "head_rows", "records")
-            ),
+            *(f"store/delta/state/{name}.py" for name in ("choosing", "lane_records")),
         ),
         ("tests/store",),
         "fork",
@@ -82,7 +79,7 @@ GROUPS = {
                 *(
                     "state/snapshot",
                     "state/fifo_groups",
-                    "state/fifo_members",
+                    "state/listing",
                     "state/choosing",
                     "commit/transactions",
                 ),
@@ -91,7 +88,6 @@ GROUPS = {
                     "verbs/sending",
                     "verbs/sharing",
                     "verbs/queues",
-                    "verbs/output_tables",
                     "verbs/upkeep",
                     "verbs/tidying",
                 ),

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger.output_tables.arrow_types import arrow_type
-from ledger.output_tables.exact_casts import Changed, exact
-from ledger.rules.column_types import Fit, field_of, fit, has_local_time_in_map
+from ledger.output_tables.exact_casts import Changed, cast_exactly
+from ledger.rules.column_types import Fit, fit, has_local_time_in_map, make_nullable_field
 
 D = decimal.Decimal
 UTC = datetime.timezone.utc
@@ -67,7 +67,7 @@ def stored_by_arrow(given, column, value):
     """What becomes of a value in a column; "refused"."""
     array = array_of(given, [value])
     try:
-        made = exact(array, arrow_type(column))
+        made = cast_exactly(array, arrow_type(column))
     except (Changed, pa.ArrowException, ArithmeticError):
         return "refused"
     return told(made[0].as_py())
@@ -88,7 +88,7 @@ def test_a_value_is_stored_as_itself_or_refused(given, column):
             assert stored != "refused"
         if stored == "refused" or stored == "nan":
             continue
-        back = exact(array_of(column, [stored]), arrow_type(given))[0].as_py()
+        back = cast_exactly(array_of(column, [stored]), arrow_type(given))[0].as_py()
         assert told(back) == told(value), (value, stored)
 
 
@@ -125,8 +125,8 @@ def test_ordinary_widening_stays(given, column, value, stored):
 
 @pytest.mark.parametrize("refused", ["some", pytest.param("each", marks=pytest.mark.soak)])
 def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused):
-    from ledger.output_tables.row_errors import value_refused
-    from ledger.store.delta.dataframes.column_casts import fitted
+    from ledger.output_tables.row_errors import find_refused_value
+    from ledger.store.delta.dataframes.column_casts import fit_frame
 
     before = spark.conf.get("spark.sql.session.timeZone")
     # A zone with a gap in the night of DAY: no answer may depend on it.
@@ -149,14 +149,20 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused)
             columns = {f"into {column}": array_of(given, rows) for column, rows in kept.items()}
             pq.write_table(pa.table({"n": range(len(values)), "x": array_of(given, values), **columns}), file)
             frame = spark.read.parquet(file)
-            fields = [field_of("n", "long"), *(field_of(f"into {column}", column) for column in kept)]
-            found = fitted(frame.drop("x"), {"type": "struct", "fields": fields}).toArrow().sort_by("n")
+            fields = [
+                make_nullable_field("n", "long"),
+                *(make_nullable_field(f"into {column}", column) for column in kept),
+            ]
+            found = fit_frame(frame.drop("x"), {"type": "struct", "fields": fields}).toArrow().sort_by("n")
             for column, stored in expected.items():
                 made = [told(one) for one in found[f"into {column}"].to_pylist()]
                 if made != [None if one == "refused" else one for one in stored]:
                     wrong.append((given, column, made, stored))
             for column, stored in expected.items():
-                schema = {"type": "struct", "fields": [field_of("n", "long"), field_of("x", column)]}
+                schema = {
+                    "type": "struct",
+                    "fields": [make_nullable_field("n", "long"), make_nullable_field("x", column)],
+                }
                 others = [number for number, one in enumerate(stored) if one == "refused"]
                 turn += bool(others)
                 if refused == "some":
@@ -164,10 +170,12 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path, refused)
                 for number in others:
                     try:
                         rows = frame.where(frame.n == number).select("n", "x")
-                        wrong.append((given, column, values[number], fitted(rows, schema).toArrow(), "must be refused"))
+                        wrong.append(
+                            (given, column, values[number], fit_frame(rows, schema).toArrow(), "must be refused")
+                        )
                         continue
                     except Exception as error:
-                        raised, said = error, value_refused(error)[0]
+                        raised, said = error, find_refused_value(error)[0]
                     if not said or "column x is " not in said or not re.search("would be changed|has no value", said):
                         wrong.append((given, column, values[number], str(raised)[:300]))
     finally:
@@ -180,7 +188,7 @@ def test_a_local_time_in_a_map_is_a_type_and_not_a_name():
         return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
 
     def struct_of(name, kind):
-        return {"type": "struct", "fields": [field_of(name, kind)]}
+        return {"type": "struct", "fields": [make_nullable_field(name, kind)]}
 
     assert not has_local_time_in_map(map_of(struct_of("at_timestamp_ntz", "long")))
     assert not has_local_time_in_map(struct_of("at", "timestamp_ntz"))

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from ledger.errors import LeaseLost, OutputNotWritten
-from ledger.output_tables.row_errors import row_error, row_error_of
+from ledger.output_tables.row_errors import make_row_error, parse_row_error
 from ledger.store.protocol import GRANTED_RUNS, Grant
 from ledger.work.isolation import EverythingFails, Evidence, Isolation
 from tests.clock import FrozenClock
@@ -163,17 +163,19 @@ class Py4JJavaError(Exception):
     ],
 )
 def test_an_exception_is_told_in_a_line_with_the_users_file_and_line(error, text):
-    assert row_error(error).text == text
-    assert row_error_of(text) == row_error(error)
+    assert make_row_error(error).text == text
+    assert parse_row_error(text) == make_row_error(error)
     written = OutputNotWritten("table", "why")
     written.__cause__ = error
-    assert row_error(written) == row_error(error)
+    assert make_row_error(written) == make_row_error(error)
 
 
 def test_an_exception_of_the_driver_names_the_users_line():
     with pytest.raises(ZeroDivisionError) as raised:
         re.sub("a", lambda match: 1 / 0, "a")
-    assert re.fullmatch(r"ZeroDivisionError: division by zero \(test_isolation.py:\d+\)", row_error(raised.value).text)
+    assert re.fullmatch(
+        r"ZeroDivisionError: division by zero \(test_isolation.py:\d+\)", make_row_error(raised.value).text
+    )
 
 
 def culprits_of(errors, receives=()):

@@ -189,12 +189,12 @@ def test_no_fence_is_laid_over_a_write_that_landed(place, spark, fencer):
     """Between the look and the fence the write may land; Delta lets a DataFrame's later version pass."""
     engine, rows = place.another(engine=fencer).store.outputs.foreign, spark.range(1)
     rows.write.format("delta").save(place.table)
-    assert engine.output_log(place.table, "ledger/x").committed is None
+    assert engine.read_output_log(place.table, "ledger/x").committed is None
     writer = rows.write.format("delta").mode("append").option("txnAppId", "ledger/x")
     writer.option("txnVersion", output_doubts.WRITTEN).save(place.table)
     with pytest.raises(Conflict):
         engine.fence_output(place.table, "ledger/x", output_doubts.FENCED)
-    assert engine.output_log(place.table, "ledger/x").committed == output_doubts.WRITTEN
+    assert engine.read_output_log(place.table, "ledger/x").committed == output_doubts.WRITTEN
 
 
 def test_spark_decides_where_delta_rs_cannot_commit(place, spark, catalog, at_step):

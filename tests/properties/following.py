@@ -22,15 +22,15 @@ class FollowingStore(MemoryStore):
 
     def held_by(self, queue: QueueRecord, attempt_id: str | None, now: int) -> list[set[str]]:
         """What the latest claims of an attempt still hold, as bodies: a receive has to answer one of them."""
-        messages = self._stored(queue).values()
-        mine = [m for m in messages if attempt_id is not None and visibility.same_attempt(m.record, attempt_id, now)]
+        messages = self._read_stored(queue).values()
+        mine = [m for m in messages if attempt_id is not None and visibility.is_same_attempt(m.record, attempt_id, now)]
         last = max((m.record.received_at for m in mine), default=0)
         receipts = {m.record.receipt_id for m in mine if m.record.received_at == last}
         return [{m.entry.body for m in mine if m.record.receipt_id == receipt} for receipt in receipts]
 
     def permitted(self, queue: QueueRecord, now: int) -> tuple[list[MemoryMessage], int | None]:
         """What a receive may choose from, in order, and how many messages the quota leaves."""
-        stored = self._stored(queue)
+        stored = self._read_stored(queue)
         states = {place: self._status(queue, m, now) for place, m in stored.items()}
         quota, in_flight = limits_of(queue.attributes).maximum_in_flight, list(states.values()).count(Status.IN_FLIGHT)
         alive = [p for p in MemoryStore._receivable(queue, stored, states, now) if not self._dies(queue, stored[p])]
@@ -47,7 +47,7 @@ class FollowingStore(MemoryStore):
     def _dies(self, queue: QueueRecord, message: MemoryMessage) -> bool:
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
-        takes = target is not None and redrive.broken_bound(queue, target) is None
+        takes = target is not None and redrive.explain_unfit_destination(queue, target) is None
         return takes and redrive.is_dead(message.record, policy)
 
 

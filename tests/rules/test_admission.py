@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.errors import OverLimit
-from ledger.rules.attributes import complete, limits_of
+from ledger.rules.attributes import complete_attributes, limits_of
 from ledger.rules.limits import SQS, UNBOUNDED, Limits, admit, require_bytes, require_room
 
 FIVE = Limits(maximum_in_flight=5)
@@ -37,9 +37,9 @@ def test_q4_an_unbounded_queue_has_no_quota(asked):
 
 def test_q2_q3_the_quotas_are_those_of_the_service():
     assert SQS.maximum_in_flight == 120_000
-    assert limits_of(complete({"Limits": "SQS"})).maximum_in_flight == 120_000
-    assert limits_of(complete({"Limits": "SQS", "FifoQueue": "true"})).maximum_in_flight == 20_000
-    assert limits_of(complete({"FifoQueue": "true"})).maximum_in_flight is None
+    assert limits_of(complete_attributes({"Limits": "SQS"})).maximum_in_flight == 120_000
+    assert limits_of(complete_attributes({"Limits": "SQS", "FifoQueue": "true"})).maximum_in_flight == 20_000
+    assert limits_of(complete_attributes({"FifoQueue": "true"})).maximum_in_flight is None
 
 
 @pytest.mark.parametrize(("require", "bounds"), [
@@ -56,7 +56,7 @@ def test_a_send_may_reach_a_queues_bound_and_not_pass_it(require, bounds):
 
 
 def test_a_queue_has_the_bounds_that_it_was_given():
-    bounds = limits_of(complete({"MaximumMessages": 7, "MaximumStoredBytes": 999_999_999_999_999}))
+    bounds = limits_of(complete_attributes({"MaximumMessages": 7, "MaximumStoredBytes": 999_999_999_999_999}))
     assert (bounds.maximum_messages, bounds.maximum_stored_bytes) == (7, 999_999_999_999_999)
-    old = {name: value for name, value in complete({}).items() if not name.startswith("MaximumStored")}
-    assert limits_of(old).maximum_stored_bytes is limits_of(complete({})).maximum_stored_bytes is None
+    old = {name: value for name, value in complete_attributes({}).items() if not name.startswith("MaximumStored")}
+    assert limits_of(old).maximum_stored_bytes is limits_of(complete_attributes({})).maximum_stored_bytes is None

@@ -10,13 +10,13 @@ from ledger.rules.message_attributes import Attribute
 
 
 def content(*entries, queue="jobs-1"):
-    return attempts.content_of(queue, [Entry(**one) if isinstance(one, dict) else Entry(one) for one in entries])
+    return attempts.hash_content(queue, [Entry(**one) if isinstance(one, dict) else Entry(one) for one in entries])
 
 
 def test_a_content_is_even_positive_and_fits_a_version_of_delta():
     for number in (
         content("a"),
-        attempts.content_of_rows("jobs-1", 3, -7),
+        attempts.hash_row_content("jobs-1", 3, -7),
         attempts._number(b"\xff" * 32),
         attempts._number(b"\0" * 32),
     ):
@@ -36,9 +36,9 @@ def test_what_is_another_send_has_another_content():
         content({"body": "a", "message_attributes": {"kind": Attribute("Binary", None, b"x")}}, "b"),
         content({"body": "a", "message_group_id": "g"}, "b"),
         content({"body": "a", "aws_trace_header": "g"}, "b"),
-        attempts.content_of_rows("jobs-1", 2, 0),
-        attempts.content_of_rows("jobs-1", 20, 0),
-        attempts.content_of_rows("jobs-2", 2, 0),
+        attempts.hash_row_content("jobs-1", 2, 0),
+        attempts.hash_row_content("jobs-1", 20, 0),
+        attempts.hash_row_content("jobs-2", 2, 0),
     ]
     assert len(set(contents)) == len(contents)
     assert content("a", {"body": "b", "delay_seconds": 5}) == contents[0]
@@ -52,7 +52,7 @@ def test_a_content_is_the_same_number_in_every_version():
     """The log keeps it: a retry by another version of the ledger must come to the same one."""
     kind = {"kind": Attribute("Binary", None, b"x")}
     assert content({"body": "a", "message_attributes": kind, "message_group_id": "g"}) == 3305912690423790702
-    assert attempts.content_of_rows("jobs-1", 2, -5) == 1348729437297533610
+    assert attempts.hash_row_content("jobs-1", 2, -5) == 1348729437297533610
 
 
 def test_f3_another_send_under_the_id_of_one_that_was_committed_is_refused():
@@ -67,9 +67,9 @@ def test_f3_another_send_under_the_id_of_one_that_was_committed_is_refused():
 @pytest.mark.parametrize("longest", [128, 120])
 def test_a_text_of_any_length_is_shortened_to_an_id_of_its_own(longest):
     short, long, other = "x" * longest, "x" * 200, "x" * 199 + "y"
-    assert attempts.shortened(short, longest) == short
-    assert len(attempts.shortened(long, longest)) == longest and attempts.shortened(long, longest).startswith("xxx")
-    assert attempts.shortened(long, longest) != attempts.shortened(other, longest)
+    assert attempts.shorten_id(short, longest) == short
+    assert len(attempts.shorten_id(long, longest)) == longest and attempts.shorten_id(long, longest).startswith("xxx")
+    assert attempts.shorten_id(long, longest) != attempts.shorten_id(other, longest)
 
 
 @pytest.mark.parametrize(("held", "maximum", "fits"), [(3, 3, True), (3, None, True), (2, 3, True), (3, 2, False)])
@@ -102,13 +102,13 @@ def test_f3_two_receives_of_one_call_have_different_attempt_ids():
      ("other/1", None), ("dail/1", None), (None, None), ("1", None)],
 )  # fmt: skip
 def test_the_claims_of_an_attempt_have_its_id_and_a_number(attempt_id, number):
-    found = attempts.claim_of_process("daily", attempt_id)
+    found = attempts.parse_claim_id("daily", attempt_id)
     assert found == (None if number is None else (None, number))
 
 
 def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
-    assert attempts.claim_of_process("daily/1", "daily/1/2") == (None, 2)
-    assert attempts.claim_of_process("daily", "daily/1/2") is None
+    assert attempts.parse_claim_id("daily/1", "daily/1/2") == (None, 2)
+    assert attempts.parse_claim_id("daily", "daily/1/2") is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
      ("daily/1.2.3", None), ("other/1.0", None), ("daily/1.x", None), ("daily/1.2/0", None), ("daily/1.2/0.3", None)],
 )  # fmt: skip
 def test_the_processes_of_an_attempt_have_numbers_too(attempt_id, found):
-    assert attempts.claim_of_process("daily", attempt_id) == found
+    assert attempts.parse_claim_id("daily", attempt_id) == found
     if found is not None:
         assert attempt_id == attempts.claim_id("daily", *found)
 

@@ -7,18 +7,18 @@ from ledger.rules import attributes
 from ledger.rules.attributes import OURS
 from ledger.rules.visibility import Receipts
 
-DEFAULTS = attributes.complete({})
+DEFAULTS = attributes.complete_attributes({})
 
 
 @pytest.mark.parametrize("name", ["q", "a-b_c", "0" * 80, "-", "_"])
 def test_a_queue_name_has_1_to_80_letters_digits_hyphens_and_underscores(name):
-    assert attributes.queue_name(name) == name
+    assert attributes.check_queue_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 81, "a b", "a.b", "a/b", "../a", "ä", "a\n", "a~b", None, 7, b"q"])
 def test_another_queue_name_is_refused_with_field_and_bound(name):
     with pytest.raises(InvalidParameterValue, match=r"QueueName.*1 to 80"):
-        attributes.queue_name(name)
+        attributes.check_queue_name(name)
 
 
 def test_v1_a_queue_starts_with_30_seconds_and_sqs_bounds():
@@ -47,7 +47,7 @@ def test_an_attribute_in_its_range_is_answered_as_text(name, value, answered):
     given = {name: value}
     if name == "MaximumVisibilityTimeout":
         given["VisibilityTimeout"] = 0
-    assert attributes.complete(given)[name] == answered
+    assert attributes.complete_attributes(given)[name] == answered
 
 
 @pytest.mark.parametrize(
@@ -72,29 +72,31 @@ def test_an_attribute_in_its_range_is_answered_as_text(name, value, answered):
 )
 def test_an_attribute_out_of_its_range_is_refused_with_name_and_bound(name, value, bound):
     with pytest.raises(InvalidAttributeValue) as raised:
-        attributes.complete({name: value})
+        attributes.complete_attributes({name: value})
     assert raised.value.field == name and bound in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["visibilitytimeout", "", "FifoQueue ", 7, None])
 def test_an_unknown_attribute_is_refused_with_the_known_ones(name):
     with pytest.raises(InvalidAttributeName, match="VisibilityTimeout"):
-        attributes.complete({name: "x"})
+        attributes.complete_attributes({name: "x"})
 
 
 def test_q4_an_sqs_queue_keeps_the_services_bounds():
     with pytest.raises(InvalidAttributeValue, match="from 0 to 20"):
-        attributes.complete({"Limits": "SQS", "ReceiveMessageWaitTimeSeconds": 21})
+        attributes.complete_attributes({"Limits": "SQS", "ReceiveMessageWaitTimeSeconds": 21})
     with pytest.raises(InvalidAttributeValue, match="from 1 to 43200"):
-        attributes.complete({"Limits": "SQS", "MaximumVisibilityTimeout": 43_201})
-    assert attributes.complete({"ReceiveMessageWaitTimeSeconds": 21})["ReceiveMessageWaitTimeSeconds"] == "21"
+        attributes.complete_attributes({"Limits": "SQS", "MaximumVisibilityTimeout": 43_201})
+    assert (
+        attributes.complete_attributes({"ReceiveMessageWaitTimeSeconds": 21})["ReceiveMessageWaitTimeSeconds"] == "21"
+    )
 
 
 def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
-    sqs = attributes.limits_of(attributes.complete({"Limits": "SQS"}))
+    sqs = attributes.limits_of(attributes.complete_attributes({"Limits": "SQS"}))
     assert (sqs.maximum_messages_per_receive, sqs.maximum_wait, sqs.maximum_visibility_timeout) == (10, 20, 43_200)
     assert sqs.has_intervals
-    ours = attributes.limits_of(attributes.complete({"MaximumVisibilityTimeout": 100_000}))
+    ours = attributes.limits_of(attributes.complete_attributes({"MaximumVisibilityTimeout": 100_000}))
     assert (ours.maximum_messages_per_receive, ours.maximum_wait, ours.maximum_visibility_timeout) == (
         None,
         None,
@@ -106,49 +108,51 @@ def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
 @pytest.mark.parametrize(("name", "value"), [("Lanes", 9), ("Limits", "SQS")])
 def test_what_stored_messages_depend_on_cannot_change(name, value):
     with pytest.raises(InvalidAttributeValue, match="fixed when the queue is created") as raised:
-        attributes.complete({name: value}, DEFAULTS)
+        attributes.complete_attributes({name: value}, DEFAULTS)
     assert "fixed when" in raised.value.message, "SQS has no words about our attributes, so its clients get ours"
-    assert attributes.complete({name: DEFAULTS[name]}, DEFAULTS) == DEFAULTS
+    assert attributes.complete_attributes({name: DEFAULTS[name]}, DEFAULTS) == DEFAULTS
 
 
 def test_a_number_with_zeros_before_it_is_the_same_number_also_of_what_cannot_change():
-    known = attributes.complete({"Lanes": "8"})
-    assert attributes.complete({"Lanes": "08", "VisibilityTimeout": "0030"}, known) == known
+    known = attributes.complete_attributes({"Lanes": "8"})
+    assert attributes.complete_attributes({"Lanes": "08", "VisibilityTimeout": "0030"}, known) == known
 
 
 def test_a_change_keeps_what_it_does_not_name():
-    changed = attributes.complete({"VisibilityTimeout": 60}, DEFAULTS)
+    changed = attributes.complete_attributes({"VisibilityTimeout": 60}, DEFAULTS)
     assert changed == {**DEFAULTS, "VisibilityTimeout": "60"}
-    assert attributes.complete({"LateChange": "accept"}, changed)["VisibilityTimeout"] == "60"
+    assert attributes.complete_attributes({"LateChange": "accept"}, changed)["VisibilityTimeout"] == "60"
 
 
 def test_the_default_timeout_cannot_exceed_the_queues_own_ceiling():
     with pytest.raises(InvalidAttributeValue, match="MaximumVisibilityTimeout"):
-        attributes.complete({"MaximumVisibilityTimeout": 10})
+        attributes.complete_attributes({"MaximumVisibilityTimeout": 10})
     with pytest.raises(InvalidAttributeValue, match="MaximumVisibilityTimeout"):
-        attributes.complete({"MaximumVisibilityTimeout": 10}, DEFAULTS)
+        attributes.complete_attributes({"MaximumVisibilityTimeout": 10}, DEFAULTS)
 
 
 def test_a_key_of_ones_own_turns_the_managed_ones_off_and_shows_its_period():
-    first = attributes.complete({})
-    assert attributes.answered(first)["SqsManagedSseEnabled"] == "true"
-    assert "KmsDataKeyReusePeriodSeconds" not in attributes.answered(first)
-    keyed = attributes.complete({"KmsMasterKeyId": "alias/mine"}, first)
-    assert attributes.answered(keyed)["KmsDataKeyReusePeriodSeconds"] == "300"
+    first = attributes.complete_attributes({})
+    assert attributes.answer_attributes(first)["SqsManagedSseEnabled"] == "true"
+    assert "KmsDataKeyReusePeriodSeconds" not in attributes.answer_attributes(first)
+    keyed = attributes.complete_attributes({"KmsMasterKeyId": "alias/mine"}, first)
+    assert attributes.answer_attributes(keyed)["KmsDataKeyReusePeriodSeconds"] == "300"
     assert keyed["SqsManagedSseEnabled"] == "false"
-    left = attributes.complete({"KmsMasterKeyId": ""}, keyed)
+    left = attributes.complete_attributes({"KmsMasterKeyId": ""}, keyed)
     assert "KmsMasterKeyId" not in left and left["SqsManagedSseEnabled"] == "false", "recorded"
     assert (
-        attributes.complete({"KmsMasterKeyId": "", "SqsManagedSseEnabled": True}, keyed)["SqsManagedSseEnabled"]
+        attributes.complete_attributes({"KmsMasterKeyId": "", "SqsManagedSseEnabled": True}, keyed)[
+            "SqsManagedSseEnabled"
+        ]
         == "true"
     )
 
 
-@pytest.mark.parametrize("known", [None, attributes.complete({"KmsMasterKeyId": "k"})])
+@pytest.mark.parametrize("known", [None, attributes.complete_attributes({"KmsMasterKeyId": "k"})])
 def test_one_kind_of_encryption_at_a_time(known):
     given = {"SqsManagedSseEnabled": "true", **({} if known else {"KmsMasterKeyId": "k"})}
     with pytest.raises(InvalidAttributeName) as raised:
-        attributes.complete(given, known)
+        attributes.complete_attributes(given, known)
     assert raised.value.message == (
         "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
     )
@@ -158,12 +162,12 @@ def test_one_kind_of_encryption_at_a_time(known):
 @pytest.mark.parametrize("given", [{"a\ud800": ""}, {"a": "\ud800"}])
 def test_a_tag_is_text_that_can_be_stored(given):
     with pytest.raises(InvalidParameterValue, match="half a character") as raised:
-        attributes.tags(given)
+        attributes.check_tags(given)
     assert raised.value.field == "Tags"
-    assert attributes.tags({"é": "ö"}) == {"é": "ö"}
+    assert attributes.check_tags({"é": "ö"}) == {"é": "ö"}
 
 
-RECORDED = attributes.complete({"Receipts": "recorded"})
+RECORDED = attributes.complete_attributes({"Receipts": "recorded"})
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ RECORDED = attributes.complete({"Receipts": "recorded"})
     ],
 )
 def test_v8_v9_what_receipts_a_queue_takes_says_whether_it_takes_late_changes(given, known, receipts, late, taken):
-    found = attributes.complete(given, known)
+    found = attributes.complete_attributes(given, known)
     assert (found["Receipts"], found["LateChange"]) == (receipts, late)
     assert attributes.receipts_of(found) is taken
 
@@ -189,7 +193,7 @@ def test_v8_v9_what_receipts_a_queue_takes_says_whether_it_takes_late_changes(gi
 )
 def test_v9_with_recorded_receipts_late_changes_are_accepted(given, known):
     with pytest.raises(InvalidAttributeValue, match="With Receipts=recorded late changes are accepted") as raised:
-        attributes.complete(given, known)
+        attributes.complete_attributes(given, known)
     assert (raised.value.field, raised.value.value, raised.value.fix) == (
         "LateChange",
         "reject",
@@ -198,23 +202,23 @@ def test_v9_with_recorded_receipts_late_changes_are_accepted(given, known):
 
 
 def test_a_key_has_at_most_2048_characters_that_can_be_stored():
-    assert attributes.complete({"KmsMasterKeyId": "k" * 2_048})["KmsMasterKeyId"] == "k" * 2_048
+    assert attributes.complete_attributes({"KmsMasterKeyId": "k" * 2_048})["KmsMasterKeyId"] == "k" * 2_048
     for key, why in (("k" * 2_049, "Must have at most 2048 characters"), ("\ud800", "half a character")):
         with pytest.raises(InvalidParameterValue, match=why) as raised:
-            attributes.complete({"KmsMasterKeyId": key})
+            attributes.complete_attributes({"KmsMasterKeyId": key})
         assert (raised.value.field, raised.value.value) == ("KmsMasterKeyId", key)
 
 
 def test_a_queue_that_is_older_than_an_attribute_has_its_default():
     old = {name: value for name, value in DEFAULTS.items() if name not in ("SqsManagedSseEnabled", "Receipts")}
-    assert attributes.answered(old)["SqsManagedSseEnabled"] == "true"
-    assert attributes.complete({"DelaySeconds": 1}, old) == {**DEFAULTS, "DelaySeconds": "1"}
+    assert attributes.answer_attributes(old)["SqsManagedSseEnabled"] == "true"
+    assert attributes.complete_attributes({"DelaySeconds": 1}, old) == {**DEFAULTS, "DelaySeconds": "1"}
 
 
 def test_a_fifo_queue_answers_its_own_attributes_and_a_standard_queue_has_none():
-    fifo = attributes.complete({"FifoQueue": "true"})
-    assert attributes.answered({**DEFAULTS, "FifoQueue": "true"}) == attributes.answered(fifo)
-    assert not set(attributes.answered(DEFAULTS)) & {"FifoQueue", "DeduplicationScope", "FifoThroughputLimit"}
+    fifo = attributes.complete_attributes({"FifoQueue": "true"})
+    assert attributes.answer_attributes({**DEFAULTS, "FifoQueue": "true"}) == attributes.answer_attributes(fifo)
+    assert not set(attributes.answer_attributes(DEFAULTS)) & {"FifoQueue", "DeduplicationScope", "FifoThroughputLimit"}
 
 
 def test_ours_and_sqss_attributes_are_told_apart():
@@ -226,6 +230,6 @@ def test_ours_and_sqss_attributes_are_told_apart():
 @pytest.mark.parametrize("key", ["aws:cloudformation:stack-name", "AWS:x", "aws:"])
 def test_a_tag_of_the_services_own_prefix_is_refused_unless_the_queue_has_it_already(key):
     with pytest.raises(InvalidParameterValue, match=r"begins with aws:.* reserved"):
-        attributes.tags({"mine": "a", key: "b"})
-    assert attributes.tags({key: "b"}, {key: "a"}) == {key: "b"}
-    assert attributes.tags({"awsome": "", "my-aws:x": ""})
+        attributes.check_tags({"mine": "a", key: "b"})
+    assert attributes.check_tags({key: "b"}, {key: "a"}) == {key: "b"}
+    assert attributes.check_tags({"awsome": "", "my-aws:x": ""})

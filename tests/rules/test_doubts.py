@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ledger.rules import output_doubts, redrive, visibility
 from ledger.rules.output_doubts import Part
-from ledger.rules.visibility import UNTOUCHED, Record, Status, in_doubt, status
+from ledger.rules.visibility import UNTOUCHED, Record, Status, is_in_doubt, status
 
 SECOND = 1_000
 RECEIPTS = ("r1", "r2", "r3")
@@ -16,7 +16,7 @@ RECEIPTS = ("r1", "r2", "r3")
 def on_a_free_message(rule):
     """As stores do: they ask the table about a doubt before they receive or move a message."""
     return lambda record, receipt, now: (
-        rule(record, receipt, now) if status(record, 0, now) is Status.VISIBLE and not in_doubt(record) else None
+        rule(record, receipt, now) if status(record, 0, now) is Status.VISIBLE and not is_in_doubt(record) else None
     )
 
 
@@ -25,7 +25,7 @@ def changing(timeout, **how):
 
 
 def begin(record, receipt, now):
-    held = output_doubts.part(record, receipt, now, written=False) is Part.HELD
+    held = output_doubts.classify_part(record, receipt, now, written=False) is Part.HELD
     return output_doubts.begin(record, "out", f"{receipt}@t") if held else None
 
 
@@ -40,19 +40,21 @@ RULES = {
     "delete": lambda record, receipt, now: visibility.delete(record, receipt, now)[1],
     "lock": lambda record, receipt, now: visibility.lock(record, 30, now),
     "restart": lambda record, receipt, now: (
-        visibility.restart(record, 30, now) if visibility.same_attempt(record, receipt, now) else None
+        visibility.restart(record, 30, now) if visibility.is_same_attempt(record, receipt, now) else None
     ),
     "purge": lambda record, receipt, now: visibility.purge(record, now),
     "restore": visibility.restore,
     "begin": begin,
     "finish": lambda record, receipt, now: output_doubts.finish(record, f"{receipt}@t", now),
     "undo": lambda record, receipt, now: output_doubts.undo(record, f"{receipt}@t"),
-    "decided": lambda record, receipt, now: (
-        output_doubts.decided(record, written=receipt == "r1", now=now) if in_doubt(record) else None
+    "decide_doubt": lambda record, receipt, now: (
+        output_doubts.decide_doubt(record, written=receipt == "r1", now=now) if is_in_doubt(record) else None
     ),
-    "moved_away": on_a_free_message(lambda record, receipt, now: redrive.moved_away(record, "dead-0")),
-    "dead_letter": on_a_free_message(lambda record, receipt, now: redrive.dead_letter(record, "q-0", now, fifo=False)),
-    "redriven": on_a_free_message(lambda record, receipt, now: redrive.redriven(now, "q-0")),
+    "mark_moved": on_a_free_message(lambda record, receipt, now: redrive.mark_moved(record, "dead-0")),
+    "make_dead_letter": on_a_free_message(
+        lambda record, receipt, now: redrive.make_dead_letter(record, "q-0", now, fifo=False)
+    ),
+    "make_redriven": on_a_free_message(lambda record, receipt, now: redrive.make_redriven(now, "q-0")),
 }
 steps = st.lists(st.tuples(st.sampled_from(sorted(RULES)), st.sampled_from(RECEIPTS), st.integers(0, 40)), max_size=12)
 
@@ -76,9 +78,9 @@ def test_what_is_in_doubt_has_its_receipt_which_restores_it(taken):
         after = RULES[name](record, receipt, now)
         record = record if after is None else after
         assert isinstance(record, Record)
-        if in_doubt(record):
+        if is_in_doubt(record):
             assert record.receipt_id is not None, (name, record)
             free = max(now, record.visible_at)
-            assert output_doubts.to_fence(record, record.receipt_id, free)
+            assert output_doubts.must_fence(record, record.receipt_id, free)
             back = visibility.restore(record, record.receipt_id, free)
-            assert not in_doubt(back) and status(back, 0, free) is Status.VISIBLE
+            assert not is_in_doubt(back) and status(back, 0, free) is Status.VISIBLE

@@ -54,7 +54,7 @@ def test_advice_is_added_behind_what_there_is():
     ],
 )
 def test_a_value_is_shown_as_it_is_and_an_endless_one_is_cut(value, shown):
-    assert errors.shown(value) == shown
+    assert errors.show_value(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ MINUTES_5 = 300_000
 
 def receivable(*members):
     """What may be received of members written as "name of the group and number", status."""
-    return fifo.receivable([Member(name, name[0], status, 0) for name, status in members], 0)
+    return fifo.select_receivable([Member(name, name[0], status, 0) for name, status in members], 0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_f2_f4_a_group_is_received_up_to_its_first_member_that_is_not_visible(me
 def test_f2_recorded_what_became_visible_again_is_received_while_later_members_are_in_flight(foo, bar, baz, received):
     """Recorded: fifo_group_visibility_extends_with_change_message_visibility."""
     members = [Member("foo", "group", foo, 0), Member("bar", "group", bar, 0), Member("baz", "group", baz, 0)]
-    assert fifo.receivable(members, 0) == received
+    assert fifo.select_receivable(members, 0) == received
 
 
 def test_f2_every_combination_of_states_is_as_the_rule_says_in_words():
@@ -57,7 +57,7 @@ def test_f2_every_combination_of_states_is_as_the_rule_says_in_words():
                 if status is V and all(s is V or s in GONE or g != group for m, g, s in members if m < message)
             }
             drained = [m for group in dict.fromkeys(expected.values()) for m in expected if expected[m] == group]
-            assert fifo.receivable([Member(*member, 0) for member in members], 0) == drained, members
+            assert fifo.select_receivable([Member(*member, 0) for member in members], 0) == drained, members
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_f2_every_combination_of_states_is_as_the_rule_says_in_words():
 )
 def test_f2_groups_come_in_the_order_in_which_they_became_receivable_each_drained(members, expected):
     """(name of the group and number, status, since, end of its hold), at the instant 10."""
-    found = fifo.receivable([Member(name, name[0], *rest) for name, *rest in members], 10)
+    found = fifo.select_receivable([Member(name, name[0], *rest) for name, *rest in members], 10)
     assert found == expected.split()
 
 
@@ -127,7 +127,7 @@ def test_f2_what_verbs_record_says_when_the_hold_ended():
 
 
 def test_f2_a_claim_that_is_found_again_is_read_by_the_groups_of_its_first_messages():
-    assert fifo.drained(["a1", "b1", "a2", "c1", "b2"], lambda name: name[0]) == ["a1", "a2", "b1", "b2", "c1"]
+    assert fifo.order_by_group(["a1", "b1", "a2", "c1", "b2"], lambda name: name[0]) == ["a1", "a2", "b1", "b2", "c1"]
 
 
 def test_a_group_has_one_lane_and_groups_spread_over_all_of_them():

@@ -9,15 +9,15 @@ NOW = 1_700_000_000_000
 
 
 def test_time_in_a_ledger_only_moves_on():
-    assert instants.not_before(NOW, 0, 30) == NOW
-    assert instants.not_before(NOW, NOW - 10**9, 30) == NOW
-    assert instants.not_before(NOW, NOW, 30) == NOW
-    assert instants.not_before(NOW, NOW + 30_000, 30) == NOW + 30_000
+    assert instants.advance_to_last_commit(NOW, 0, 30) == NOW
+    assert instants.advance_to_last_commit(NOW, NOW - 10**9, 30) == NOW
+    assert instants.advance_to_last_commit(NOW, NOW, 30) == NOW
+    assert instants.advance_to_last_commit(NOW, NOW + 30_000, 30) == NOW + 30_000
 
 
 def test_a_commit_that_is_too_far_ahead_is_an_error_that_names_both_times_and_the_setting():
     with pytest.raises(ClocksDisagree) as raised:
-        instants.not_before(NOW, NOW + 30_001, 30)
+        instants.advance_to_last_commit(NOW, NOW + 30_001, 30)
     said = str(raised.value)
     assert "2023-11-14T22:13:20.000+00:00" in said and "2023-11-14T22:13:50.001+00:00" in said
     assert "30.0 s apart" in said and "maximum_clock_skew" in said and "NTP" in said

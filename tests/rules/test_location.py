@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import InvalidParameterValue
-from ledger.rules.location import Location, beside, is_name, is_relative, locate, of_spark, recorded
+from ledger.rules.location import Location, is_name, is_relative, locate, locate_beside, of_spark, recorded
 
 
 def at(given):
@@ -120,7 +120,7 @@ def test_names_of_a_catalog_are_told_from_paths():
 )
 def test_a_relative_path_begins_beside_the_root_wherever_a_process_works(root, given, place):
     assert is_relative(given)
-    assert beside("output_table", given, locate("root", root, "/elsewhere", "/home")).text == place
+    assert locate_beside("output_table", given, locate("root", root, "/elsewhere", "/home")).text == place
 
 
 @pytest.mark.parametrize("given", ["/data/x", "~/x", "s3://bucket/x", "file:/x", "schema.table", "table"])

@@ -7,11 +7,11 @@ import pytest
 from ledger.errors import InvalidParameterValue, MissingParameter
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import message
-from ledger.rules.message import Entry, entry, entry_of
+from ledger.rules.message import Entry, entry, parse_entry
 
-QUEUE = attribute_rules.complete({"DelaySeconds": 7, "MaximumMessageSize": 1_024})
-FIFO = attribute_rules.complete({"FifoQueue": "true", "DelaySeconds": 7})
-BY_CONTENT = attribute_rules.complete({"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+QUEUE = attribute_rules.complete_attributes({"DelaySeconds": 7, "MaximumMessageSize": 1_024})
+FIFO = attribute_rules.complete_attributes({"FifoQueue": "true", "DelaySeconds": 7})
+BY_CONTENT = attribute_rules.complete_attributes({"FifoQueue": "true", "ContentBasedDeduplication": "true"})
 IDS = {"message_group_id": "g", "message_deduplication_id": "d"}
 NOT_VALID = "The request include parameter that is not valid for this queue type"
 
@@ -102,32 +102,32 @@ def test_an_entry_has_the_names_of_sqs_and_takes_the_rest_from_the_call():
         "MessageBody": "x", "DelaySeconds": 5, "MessageAttributes": {"c": 7}, "MessageGroupId": "h",
         "AWSTraceHeader": "Root=1",
     }  # fmt: skip
-    found = entry_of(given, QUEUE, common)
+    found = parse_entry(given, QUEUE, common)
     assert (found.body, found.delay_seconds, found.message_group_id, found.aws_trace_header) == ("x", 5, "h", "Root=1")
     assert dict(found.message_attributes) == {"c": ("Number", "7", None)}
-    rest = entry_of({"MessageBody": "y"}, QUEUE, common)
+    rest = parse_entry({"MessageBody": "y"}, QUEUE, common)
     assert (rest.delay_seconds, rest.message_group_id, list(rest.message_attributes), rest.aws_trace_header) == (
         3,
         "g",
         ["a"],
         None,
     )
-    assert entry_of("z", QUEUE, common) == rest._replace(body="z")
+    assert parse_entry("z", QUEUE, common) == rest._replace(body="z")
 
 
 def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
     with pytest.raises(MissingParameter, match=r"The request must contain the parameter MessageBody."):
-        entry_of({"DelaySeconds": 1}, QUEUE, {})
+        parse_entry({"DelaySeconds": 1}, QUEUE, {})
     with pytest.raises(InvalidParameterValue, match=r"'Body'.*MessageBody, DelaySeconds, MessageAttributes"):
-        entry_of({"MessageBody": "x", "Body": "y"}, QUEUE, {})
+        parse_entry({"MessageBody": "x", "Body": "y"}, QUEUE, {})
     with pytest.raises(InvalidParameterValue) as raised:
-        entry_of({"body": "x"}, QUEUE, {})
+        parse_entry({"body": "x"}, QUEUE, {})
     assert raised.value.bound.endswith("; write MessageBody for body"), "a name that tables have is told from others"
     with pytest.raises(InvalidParameterValue) as raised:
-        entry_of({"Body": "x"}, QUEUE, {})
+        parse_entry({"Body": "x"}, QUEUE, {})
     assert "write" not in raised.value.bound
     with pytest.raises(InvalidParameterValue, match=r"AWSTraceHeader.*string"):
-        entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
+        parse_entry({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
 
 
 def test_m1_a_trace_header_has_the_characters_that_a_body_may_have():
@@ -155,11 +155,11 @@ def test_f1_the_scope_says_whether_the_group_makes_two_messages_different():
 def test_recorded_a_message_that_is_too_long_is_worded_otherwise_in_a_batch():
     for in_batch, opening in ((False, "are invalid"), (True, "cannot be validated")):
         with pytest.raises(InvalidParameterValue) as raised:
-            entry_of("x" * 1_025, QUEUE, {}, in_batch=in_batch)
+            parse_entry("x" * 1_025, QUEUE, {}, in_batch=in_batch)
         said = f"One or more parameters {opening}. Reason: Message must be shorter than 1024 bytes."
         assert raised.value.message == said and str(raised.value).startswith(said)
     with pytest.raises(MissingParameter):
-        entry_of("", QUEUE, {}, in_batch=True)
+        parse_entry("", QUEUE, {}, in_batch=True)
 
 
 def test_the_columns_of_a_table_have_names_that_mean_one_thing():

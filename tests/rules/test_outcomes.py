@@ -7,7 +7,7 @@ import pytest
 from ledger.errors import InvalidParameterValue, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules import visibility
 from ledger.rules.outcomes import ERRORS, error
-from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Standing, Verb, standing, table
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Standing, Verb, choose_table, find_standing
 
 NOW = 1_000_000
 HELD = visibility.receive(UNTOUCHED, "mine", None, 30, NOW - 10_000)
@@ -22,8 +22,8 @@ RECORDS = {
     Standing.HELD: HELD,
 }
 CHANGING = {Standing.HELD, Standing.LATE, Standing.RELEASED, Standing.POSTPONED}
-TABLES = [table(fifo=fifo, receipts=receipts) for fifo in (False, True) for receipts in Receipts]
-WHOLE = [table(fifo=False, receipts=receipts, whole_claim=True) for receipts in Receipts]
+TABLES = [choose_table(fifo=fifo, receipts=receipts) for fifo in (False, True) for receipts in Receipts]
+WHOLE = [choose_table(fifo=False, receipts=receipts, whole_claim=True) for receipts in Receipts]
 
 
 @pytest.mark.parametrize("outcomes", TABLES)
@@ -35,21 +35,21 @@ def test_every_standing_has_an_outcome_for_every_verb(outcomes):
 def test_only_held_late_released_and_postponed_ever_change_anything(outcomes):
     """But for what V8 says of one verb, of one kind of queue."""
     changing = {key for key, outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
-    if outcomes is table(fifo=False, receipts=Receipts.RECORDED):
+    if outcomes is choose_table(fifo=False, receipts=Receipts.RECORDED):
         changing.remove((Standing.REPLACED, Verb.CHANGE))
     assert {stands for stands, _ in changing} <= CHANGING
 
 
 @pytest.mark.parametrize("receipts", Receipts)
 def test_v9_v10_on_fifo_queues_only_what_is_in_flight_ever_changes(receipts):
-    outcomes = table(fifo=True, receipts=receipts)
+    outcomes = choose_table(fifo=True, receipts=receipts)
     changing = {stands for (stands, _), outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
     assert changing == {Standing.HELD, Standing.POSTPONED}
 
 
 @pytest.mark.parametrize("stands", Standing)
 def test_every_standing_is_recognized(stands):
-    assert standing(RECORDS[stands], "mine", NOW) is stands
+    assert find_standing(RECORDS[stands], "mine", NOW) is stands
 
 
 @pytest.mark.parametrize("whole_claim", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.rules import output_doubts, visibility
 from ledger.rules.output_doubts import Part
-from ledger.rules.visibility import UNTOUCHED, Record, in_doubt
+from ledger.rules.visibility import UNTOUCHED, Record, is_in_doubt
 
 NOW = 1_000_000
 LATER = NOW + 60_000
@@ -29,14 +29,14 @@ def test_a_transaction_id_of_delta_is_of_one_write():
 
 def test_what_is_begun_is_in_doubt_until_it_is_written_undone_deleted_or_moved():
     assert output_doubts.begin(HELD, "s3://out", "w@t") == BEGUN
-    assert in_doubt(BEGUN) and not in_doubt(HELD)
-    assert output_doubts.begun(BEGUN) == ("s3://out", "w@t") and output_doubts.begun(HELD) is None
-    assert output_doubts.begun(output_doubts.undo(BEGUN, "w@t")) is None
-    assert output_doubts.begun(BEGUN._replace(writing_to=None)) is None
-    assert not in_doubt(output_doubts.finish(BEGUN, "w@t", NOW))
-    assert not in_doubt(output_doubts.undo(BEGUN, "w@t"))
-    assert not in_doubt(BEGUN._replace(deleted_at=NOW))
-    assert not in_doubt(BEGUN._replace(moved_to="dead-0"))
+    assert is_in_doubt(BEGUN) and not is_in_doubt(HELD)
+    assert output_doubts.find_begun_write(BEGUN) == ("s3://out", "w@t") and output_doubts.find_begun_write(HELD) is None
+    assert output_doubts.find_begun_write(output_doubts.undo(BEGUN, "w@t")) is None
+    assert output_doubts.find_begun_write(BEGUN._replace(writing_to=None)) is None
+    assert not is_in_doubt(output_doubts.finish(BEGUN, "w@t", NOW))
+    assert not is_in_doubt(output_doubts.undo(BEGUN, "w@t"))
+    assert not is_in_doubt(BEGUN._replace(deleted_at=NOW))
+    assert not is_in_doubt(BEGUN._replace(moved_to="dead-0"))
 
 
 def test_a_write_that_is_in_deletes_its_messages_even_after_their_deadline():
@@ -56,8 +56,8 @@ def test_only_the_write_that_is_in_doubt_can_be_finished_or_undone(record):
 
 
 def test_the_table_decides_a_doubt_deleted_with_its_rows_or_received_again_without():
-    assert output_doubts.decided(BEGUN, written=True, now=LATER) == BEGUN._replace(deleted_at=LATER)
-    assert output_doubts.decided(BEGUN, written=False, now=LATER) == HELD
+    assert output_doubts.decide_doubt(BEGUN, written=True, now=LATER) == BEGUN._replace(deleted_at=LATER)
+    assert output_doubts.decide_doubt(BEGUN, written=False, now=LATER) == HELD
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_table_decides_a_doubt_deleted_with_its_rows_or_received_again_witho
     ],
 )
 def test_a_receipt_asks_about_the_writes_that_were_begun_under_it_and_no_others(record, to_ask):
-    assert output_doubts.to_ask(record, "mine") is to_ask
+    assert output_doubts.must_ask(record, "mine") is to_ask
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,22 @@ def test_a_receipt_asks_about_the_writes_that_were_begun_under_it_and_no_others(
     ],
 )
 def test_a_message_is_written_by_who_holds_it_and_by_nobody_once_it_is_acknowledged(record, now, part):
-    assert output_doubts.part(record, "mine", now, written=False) is part
-    assert output_doubts.part(record, "mine", now, written=True) is Part.WRITTEN
+    assert output_doubts.classify_part(record, "mine", now, written=False) is part
+    assert output_doubts.classify_part(record, "mine", now, written=True) is Part.WRITTEN
 
 
 def test_of_two_receipts_exactly_one_writes_whatever_the_table_says_and_when():
     """The first receiver dies in doubt; the second asks the table, and then the first one comes back."""
     for written, back in itertools.product((False, True), (NOW + 1, LATER)):
-        taken = output_doubts.decided(BEGUN, written=written, now=LATER)
+        taken = output_doubts.decide_doubt(BEGUN, written=written, now=LATER)
         if written:
             assert output_doubts.finish(taken, "w@t", LATER) is None
-            assert visibility.standing(taken, "mine", LATER) is visibility.Standing.DELETED
+            assert visibility.find_standing(taken, "mine", LATER) is visibility.Standing.DELETED
         else:
             second = visibility.receive(taken, "theirs", None, 30, LATER)
             assert second.write_id is None and output_doubts.finish(second, "w@t", back) is None
-            assert output_doubts.part(second, "mine", back, written=False) is Part.LOST
-            assert output_doubts.part(second, "theirs", LATER, written=False) is Part.HELD
+            assert output_doubts.classify_part(second, "mine", back, written=False) is Part.LOST
+            assert output_doubts.classify_part(second, "theirs", LATER, written=False) is Part.HELD
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_of_two_receipts_exactly_one_writes_whatever_the_table_says_and_when():
 )
 def test_the_table_is_asked_about_each_write_whose_message_a_restore_gives_back(record, receipt, now, asked):
     """Of what was acknowledged beside its write, too: the writer may still stand before its commit."""
-    assert output_doubts.to_fence(record, receipt, now) is asked
+    assert output_doubts.must_fence(record, receipt, now) is asked

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from ledger.rules.permissions import LocalEntry, default_acl, is_shared, lacking, lets_in, shared_mode
+from ledger.rules.permissions import LocalEntry, can_enter, default_acl, find_missing_right, is_shared, shared_mode
 
 FOLDER, FILE = stat.S_IFDIR, stat.S_IFREG
 ROOT = LocalEntry("/l", FOLDER | 0o2770, 1, 7)
@@ -53,7 +53,7 @@ def test_a_default_acl_is_as_the_kernel_reads_it(everyone, others):
     ],
 )
 def test_what_a_shared_ledger_lacks_is_told(mode, group, is_lock, why):
-    assert lacking(ROOT, LocalEntry("/l/x", mode, 2, group, is_lock=is_lock)) == why
+    assert find_missing_right(ROOT, LocalEntry("/l/x", mode, 2, group, is_lock=is_lock)) == why
 
 
 @pytest.mark.parametrize(("mode", "shared"), [(0o2770, True), (0o770, False), (0o2755, False), (0o755, False)])
@@ -88,4 +88,4 @@ OWNER, OTHERS_IN, OTHERS_OUT = (0x01, 7, 2**32 - 1), (0x20, 1, 2**32 - 1), (0x20
 )
 def test_a_group_may_enter_a_folder_by_its_acl_or_its_mode(mode, entries, group, enters):
     folder = LocalEntry("/above", FOLDER | mode, 1, 7)
-    assert lets_in(folder, None if entries is None else acl(*entries), group) is enters
+    assert can_enter(folder, None if entries is None else acl(*entries), group) is enters

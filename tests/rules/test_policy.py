@@ -6,7 +6,7 @@ import pytest
 
 from ledger.errors import InvalidAttributeValue, InvalidParameterValue, MissingParameter, OverLimit
 from ledger.rules import policy
-from ledger.rules.attributes import complete
+from ledger.rules.attributes import complete_attributes
 
 ARN = "arn:aws:sqs:ledger:000000000000:jobs"
 ONE = policy.with_permission(None, ARN, "label", ["111111111111"], ["ReceiveMessage"])
@@ -150,7 +150,7 @@ GRANT = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*"}
 def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(statement):
     text = json.dumps({"Statement": statement})
     with pytest.raises(InvalidAttributeValue, match="Effect") as raised:
-        complete({"Policy": text})
+        complete_attributes({"Policy": text})
     assert (raised.value.field, raised.value.value) == ("Policy", text)
     assert raised.value.fix == "What is not understood would neither allow nor deny."
 
@@ -167,16 +167,16 @@ def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(
 )
 def test_a_policy_whose_statements_are_whole_is_taken(given):
     text = json.dumps(given)
-    assert complete({"Policy": text})["Policy"] == text
+    assert complete_attributes({"Policy": text})["Policy"] == text
 
 
 def test_a_policy_that_no_utf_8_can_say_is_refused_by_its_name():
     with pytest.raises(InvalidParameterValue, match="half a character") as raised:
-        complete({"Policy": '{"Id": "\ud800"}'})
+        complete_attributes({"Policy": '{"Id": "\ud800"}'})
     assert raised.value.field == "Policy"
 
 
 @pytest.mark.parametrize("name", ["Policy", "RedrivePolicy", "RedriveAllowPolicy"])
 def test_a_document_that_is_nested_without_end_is_refused_as_none(name):
     with pytest.raises(InvalidParameterValue, match=name):
-        complete({name: "[" * 100_000})
+        complete_attributes({name: "[" * 100_000})

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.rules.publishable import Demands, demands_of_new, not_applied
+from ledger.rules.publishable import Demands, demands_of_new, list_unapplied_demands
 
 
 def column(name, kind="string", **metadata):
@@ -33,7 +33,7 @@ def demands(reader=1, writer=2, features=None, columns=None, partitions=(), **pr
     ],
 )
 def test_what_spark_applies_while_it_writes_does_not_keep_files_from_being_published(known):
-    assert not_applied(known) == []
+    assert list_unapplied_demands(known) == []
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_what_spark_applies_while_it_writes_does_not_keep_files_from_being_publi
     ],
 )
 def test_what_depends_on_the_tables_own_state_or_is_not_known_keeps_files_from_being_published(other, said):
-    assert said in not_applied(other)
+    assert said in list_unapplied_demands(other)
 
 
 def test_a_feature_of_readers_alone_that_is_not_known_keeps_files_from_being_published():
     known = demands(reader=3, writer=7, features=())
-    assert not_applied(known) == []
+    assert list_unapplied_demands(known) == []
     other = replace(known, protocol={**known.protocol, "readerFeatures": ["deletionVectors"]})
-    assert not_applied(other) == ["the feature deletionVectors"]
+    assert list_unapplied_demands(other) == ["the feature deletionVectors"]
 
 
 def test_files_keep_to_the_demands_that_they_were_written_by_and_to_no_others():
     known = demands(writer=7, features=("b", "a"))
-    assert known.same(demands(writer=7, features=("a", "b")))
+    assert known.is_equivalent(demands(writer=7, features=("a", "b")))
     for other in (
         demands(writer=7, features=("a",)),
         demands(writer=7, features=("a", "b"), columns=[column("b")]),
         demands(writer=7, features=("a", "b"), partitions=("a",)),
         demands(writer=7, features=("a", "b"), **{"constraints.c": "a > 0"}),
     ):
-        assert not known.same(other)
+        assert not known.is_equivalent(other)
 
 
 def test_a_new_table_has_the_rows_columns_and_every_value_may_be_missing():
@@ -87,7 +87,7 @@ def test_a_new_table_has_the_rows_columns_and_every_value_may_be_missing():
     pairs = {"type": "map", "keyType": "string", "valueType": "decimal(4,2)", "valueContainsNull": True}
     fields = [column("a"), column("b", array), column("c", pairs)]
     assert json.loads(made.schema) == {"type": "struct", "fields": fields}
-    assert not_applied(made) == [] and made.partitions == () and made.properties == {}
+    assert list_unapplied_demands(made) == [] and made.partitions == () and made.properties == {}
 
 
 @pytest.mark.parametrize(

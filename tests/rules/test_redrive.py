@@ -7,7 +7,7 @@ import pytest
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules import attributes, redrive, visibility
-from ledger.rules.arns import DEFAULT, Account, not_ours
+from ledger.rules.arns import DEFAULT, Account, explain_foreign_arn
 from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
 from ledger.rules.visibility import Record
 
@@ -64,32 +64,34 @@ def test_d1_a_queues_own_arn_names_it():
 def test_m4_a_queue_of_another_account_or_region_is_no_target_but_the_ledgers_former_arns_are(arn, why):
     given = policy(arn)
     if why is None:
-        assert attributes.complete(given)["RedrivePolicy"] == given["RedrivePolicy"]
+        assert attributes.complete_attributes(given)["RedrivePolicy"] == given["RedrivePolicy"]
         return
     with pytest.raises(InvalidParameterValue) as raised:
-        attributes.complete(given)
+        attributes.complete_attributes(given)
     text = given["RedrivePolicy"]
     assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
     assert raised.value.fix == f"This ledger's queues have ARNs like {DEFAULT.arn('name')}."
-    stored = {**attributes.complete({}), **given}
-    assert attributes.complete({"DelaySeconds": 1}, stored)["RedrivePolicy"] == text, "what is stored goes on"
+    stored = {**attributes.complete_attributes({}), **given}
+    assert attributes.complete_attributes({"DelaySeconds": 1}, stored)["RedrivePolicy"] == text, (
+        "what is stored goes on"
+    )
     given = allowing("byQueue", "dead", arn)
     with pytest.raises(InvalidParameterValue, match="can't create the redrive allow policy") as raised:
-        attributes.complete(given)
+        attributes.complete_attributes(given)
     assert (raised.value.field, raised.value.value) == ("RedriveAllowPolicy", given["RedriveAllowPolicy"])
     assert DEFAULT.arn("name") in raised.value.fix
 
 
 @pytest.mark.parametrize("given", [None, 7, "", "dead", "arn:aws:sns:eu-west-1:111122223333:dead", [ARN]])
 def test_m4_what_is_no_queues_arn_names_no_queue_of_another_account(given):
-    assert not_ours(given, DEFAULT) is None
+    assert explain_foreign_arn(given, DEFAULT) is None
 
 
 def test_m4_an_account_of_ones_own_is_the_measure():
     own = Account("111122223333", "eu-west-1")
-    assert attributes.complete(policy(own.arn("dead")), account=own)
+    assert attributes.complete_attributes(policy(own.arn("dead")), account=own)
     with pytest.raises(InvalidParameterValue, match="same region"):
-        attributes.complete(policy(DEFAULT.arn("dead")), account=own)
+        attributes.complete_attributes(policy(DEFAULT.arn("dead")), account=own)
 
 
 @pytest.mark.parametrize("count", [1, 3, "3", 1_000, "1000"])
@@ -106,16 +108,16 @@ def test_d1_a_policy_is_answered_compact_with_its_count_as_a_number():
     """Recorded: issue 5119 of hashicorp/terraform, where a policy of several lines came back so."""
     given = '{\n  "maxReceiveCount": "3",\n  "deadLetterTargetArn": "dead"\n}'
     answer = '{"deadLetterTargetArn":"dead","maxReceiveCount":3}'
-    known = attributes.complete({"RedrivePolicy": given})
-    assert attributes.answered(known)["RedrivePolicy"] == answer
-    assert attributes.answered({"RedrivePolicy": answer})["RedrivePolicy"] == answer
+    known = attributes.complete_attributes({"RedrivePolicy": given})
+    assert attributes.answer_attributes(known)["RedrivePolicy"] == answer
+    assert attributes.answer_attributes({"RedrivePolicy": answer})["RedrivePolicy"] == answer
     for unreadable in (
         "",
         "no JSON",
         '{"maxReceiveCount": 3}',
         '{"deadLetterTargetArn": "dead", "maxReceiveCount": []}',
     ):
-        assert attributes.answered({"RedrivePolicy": unreadable})["RedrivePolicy"] == unreadable
+        assert attributes.answer_attributes({"RedrivePolicy": unreadable})["RedrivePolicy"] == unreadable
 
 
 @pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "\uff13"])
@@ -136,12 +138,13 @@ def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
 )
 def test_a_policy_with_a_name_twice_is_refused(name, text):
     with pytest.raises(InvalidParameterValue, match=f"{name}.*a name twice") as raised:
-        attributes.complete({name: text})
+        attributes.complete_attributes({name: text})
     assert (raised.value.field, raised.value.value) == (name, text)
     assert raised.value.fix == "Give each name one value."
-    assert attributes.complete({"DelaySeconds": 1}, {**attributes.complete({}), name: text})[name] == text, (
-        "one that is stored is read"
-    )
+    assert (
+        attributes.complete_attributes({"DelaySeconds": 1}, {**attributes.complete_attributes({}), name: text})[name]
+        == text
+    ), "one that is stored is read"
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -159,7 +162,7 @@ def test_a_policy_with_a_name_twice_is_refused(name, text):
 ])  # fmt: skip
 def test_m4_an_error_in_a_policy_is_invalid_parameter_value_in_the_services_words(text, why):
     with pytest.raises(InvalidParameterValue) as raised:
-        attributes.complete({"RedrivePolicy": text})
+        attributes.complete_attributes({"RedrivePolicy": text})
     assert raised.value.code == "InvalidParameterValue"
     assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
     assert raised.value.fix == ("Give a queue's ARN, or its name." if why.endswith("for deadLetterTargetArn") else "")
@@ -213,7 +216,7 @@ def test_d1_the_error_of_an_allow_policy_says_what_goes_with_what(permission, so
 
 
 def queue(name, **given):
-    return SimpleNamespace(id=name, name=name, attributes=attributes.complete(given))
+    return SimpleNamespace(id=name, name=name, attributes=attributes.complete_attributes(given))
 
 
 FIFO = {"FifoQueue": "true"}
@@ -232,7 +235,7 @@ FIFO = {"FifoQueue": "true"}
 )
 def test_d1_a_queue_that_cannot_be_the_target_is_refused_when_the_policy_is_set(target, own, says):
     given = policy("dead" if target.name == "other" else target.name)
-    complete = attributes.complete({**own, **given})
+    complete = attributes.complete_attributes({**own, **given})
     with pytest.raises(InvalidParameterValue, match=says) as raised:
         redrive.require_target([target], "source", complete, given)
     assert raised.value.field == "RedrivePolicy"
@@ -246,7 +249,7 @@ def test_d1_a_queue_that_cannot_be_the_target_is_refused_when_the_policy_is_set(
 )  # fmt: skip
 def test_d1_a_queue_that_can_be_the_target_is_taken(target, own):
     given = policy(DEFAULT.arn("dead"))
-    redrive.require_target([target], "source", attributes.complete({**own, **given}), given)
+    redrive.require_target([target], "source", attributes.complete_attributes({**own, **given}), given)
 
 
 @pytest.mark.parametrize(("count", "dead"), [(0, False), (2, False), (3, True), (4, True)])
@@ -256,23 +259,23 @@ def test_d1_a_message_is_dead_once_it_was_received_as_often_as_the_policy_says(c
 
 
 def test_d1_a_dead_letter_keeps_its_counts_and_no_receipt():
-    found = redrive.dead_letter(HELD, "source-00000000", 90_000, fifo=False)
+    found = redrive.make_dead_letter(HELD, "source-00000000", 90_000, fifo=False)
     assert found == Record(receive_count=3, first_received_at=1_000, origin_queue="source-00000000")
     moved_before = HELD._replace(enqueued_at=7_000)
-    assert redrive.dead_letter(moved_before, "source-00000000", 90_000, fifo=False).enqueued_at == 7_000
+    assert redrive.make_dead_letter(moved_before, "source-00000000", 90_000, fifo=False).enqueued_at == 7_000
 
 
 def test_d1_the_move_restarts_the_retention_on_fifo_queues_only():
-    assert redrive.dead_letter(HELD, "s", 90_000, fifo=True).enqueued_at == 90_000
-    assert redrive.dead_letter(HELD, "s", 90_000, fifo=False).enqueued_at is None
+    assert redrive.make_dead_letter(HELD, "s", 90_000, fifo=True).enqueued_at == 90_000
+    assert redrive.make_dead_letter(HELD, "s", 90_000, fifo=False).enqueued_at is None
 
 
 def test_d1_the_queue_that_is_left_remembers_where_to():
-    assert redrive.moved_away(HELD, "dead-00000000") == HELD._replace(moved_to="dead-00000000")
+    assert redrive.mark_moved(HELD, "dead-00000000") == HELD._replace(moved_to="dead-00000000")
 
 
 def test_d2_a_redriven_message_is_new_where_it_comes_to():
-    assert redrive.redriven(90_000, "dead-00000000") == Record(enqueued_at=90_000, origin_queue="dead-00000000")
+    assert redrive.make_redriven(90_000, "dead-00000000") == Record(enqueued_at=90_000, origin_queue="dead-00000000")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +289,7 @@ def test_d2_a_redriven_message_is_new_where_it_comes_to():
     ],
 )
 def test_d1_d2_messages_move_between_two_queues_of_a_type_and_groups_stay_in_their_lane(source, destination, says):
-    found = redrive.broken_bound(source, destination)
+    found = redrive.explain_unfit_destination(source, destination)
     assert found is None if says is None else says in found
     if says is None:
         redrive.require_destination(source, destination)
@@ -294,22 +297,22 @@ def test_d1_d2_messages_move_between_two_queues_of_a_type_and_groups_stay_in_the
 
 def test_d2_the_destination_of_a_redrive_is_another_queue():
     """M4: for dead letters it may be the same one."""
-    assert redrive.broken_bound(queue("a"), queue("a")) is None
+    assert redrive.explain_unfit_destination(queue("a"), queue("a")) is None
     with pytest.raises(InvalidParameterValue, match="Must be another queue than the source"):
         redrive.require_destination(queue("a"), queue("a"))
 
 
 def test_m4_a_dead_letter_in_its_own_queue_begins_anew():
     """And its old receipt is stale there: another one is not on record, and nothing changes through it."""
-    own = redrive.dead_letter(HELD, "q-0", 90_000, fifo=False, target="q-0")
+    own = redrive.make_dead_letter(HELD, "q-0", 90_000, fifo=False, target="q-0")
     assert own == Record(origin_queue="q-0", visible_at=90_000)
-    assert redrive.dead_letter(HELD, "q-0", 90_000, fifo=True, target="q-0") == own._replace(enqueued_at=90_000)
-    assert visibility.standing(own, HELD.receipt_id, 90_001) is visibility.Standing.SUPERSEDED
+    assert redrive.make_dead_letter(HELD, "q-0", 90_000, fifo=True, target="q-0") == own._replace(enqueued_at=90_000)
+    assert visibility.find_standing(own, HELD.receipt_id, 90_001) is visibility.Standing.SUPERSEDED
 
 
 def test_d2_recorded_what_goes_back_comes_from_a_dead_letter_queue():
-    error = redrive.no_dead_letter_queue("jobs")
+    error = redrive.make_no_dead_letter_queue_error("jobs")
     assert (error.field, error.value) == ("SourceArn", "jobs")
     assert error.message == "Source queue must be configured as a Dead Letter Queue." == f"{error.bound}."
     assert error.fix == "Name it in another queue's RedrivePolicy."
-    assert redrive.no_dead_letter_queue("jobs", "Another.").fix == "Another."
+    assert redrive.make_no_dead_letter_queue_error("jobs", "Another.").fix == "Another."

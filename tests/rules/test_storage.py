@@ -8,13 +8,13 @@ from ledger.rules import location
 
 def test_options_that_are_no_text_are_taken_as_what_delta_rs_calls_them():
     given = {"aws_allow_http": True, "aws_skip_signature": False, "max_retries": 3, "aws_region": "EU-1"}
-    assert list(location.as_text(given).values()) == ["true", "false", "3", "EU-1"]
+    assert list(location.convert_options(given).values()) == ["true", "false", "3", "EU-1"]
 
 
 @pytest.mark.parametrize("given", [7, "aws_region=x", ["aws_region"]])
 def test_options_are_values_by_names(given):
     with pytest.raises(InvalidParameterValue, match="Must be values by names") as raised:
-        location.as_text(given)
+        location.convert_options(given)
     assert (raised.value.field, raised.value.value) == ("storage_options", type(given).__name__)
     assert raised.value.fix == "Give a dictionary."
 
@@ -29,16 +29,16 @@ def test_options_are_values_by_names(given):
 )
 def test_an_option_that_has_no_text_of_its_own_is_refused_and_its_value_not_shown(given, shown):
     with pytest.raises(InvalidParameterValue, match="Names and values must be text") as raised:
-        location.as_text(given)
+        location.convert_options(given)
     assert (raised.value.field, raised.value.value) == ("storage_options", shown)
     assert raised.value.fix == "Write the option as text, or leave it out."
 
 
 def test_a_place_in_s3_is_called_by_each_engine_as_it_knows_it():
-    assert location.for_delta_rs("s3a://b/x") == location.for_delta_rs("s3://b/x") == "s3://b/x"
-    assert location.for_spark("s3a://b/x") == location.for_spark("s3://b/x") == "s3a://b/x"
+    assert location.name_for_delta_rs("s3a://b/x") == location.name_for_delta_rs("s3://b/x") == "s3://b/x"
+    assert location.name_for_spark("s3a://b/x") == location.name_for_spark("s3://b/x") == "s3a://b/x"
     for other in ("/s3a:/x", "gs://b/s3:", "/s3:/x"):
-        assert location.for_delta_rs(other) == location.for_spark(other) == other
+        assert location.name_for_delta_rs(other) == location.name_for_spark(other) == other
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_a_place_in_s3_is_called_by_each_engine_as_it_knows_it():
     ],
 )
 def test_an_option_of_hadoops_is_told_with_what_delta_rs_calls_it(name, fix):
-    assert location.of_hadoop({"aws_region": "x", name: "y"}) == (name, fix)
-    assert location.of_hadoop({"aws_region": "x", "my_fs.x": "y"}) is None
+    assert location.find_hadoop_option({"aws_region": "x", name: "y"}) == (name, fix)
+    assert location.find_hadoop_option({"aws_region": "x", "my_fs.x": "y"}) is None
 
 
 def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
-    bound, fix = location.unknown("ftp")
+    bound, fix = location.explain_unknown_scheme("ftp")
     assert bound == "ftp: is no storage that is known here"
     assert "abfs, abfss, az, adl, gs, hdfs, viewfs, wasb, wasbs, dbfs, s3, s3a; " in fix
-    assert location.unknown("s3n") == (
+    assert location.explain_unknown_scheme("s3n") == (
         "s3n: has gone from Hadoop, and no other engine ever knew it",
         "Write s3a://..., which is the same place.",
     )
@@ -75,7 +75,7 @@ def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
     ],
 )
 def test_where_a_store_is_not_reached_its_own_options_are_to_be_looked_at(scheme, option):
-    said = location.advice_on_reaching(scheme)
+    said = location.advise_on_reaching(scheme)
     others = {"aws_access_key_id", "azure_storage_account_name", "google_service_account"} - {option}
     assert option in said and not any(other in said for other in others)
 
@@ -85,5 +85,8 @@ def test_a_default_gives_way_to_the_same_option_in_any_spelling():
         assert location.with_defaults({name: "1s"}, location.DEFAULT_OPTIONS) == {name: "1s"}
     others = {"aws_region": "x", "my_retry_timeout": "1s", "retry_timeout_aws_": "1s"}
     assert location.with_defaults(others, location.DEFAULT_OPTIONS) == {**others, "retry_timeout": "30s"}
-    assert location.bare("azure_storage_account_name") == "account_name" and location.bare("azure_key") == "key"
-    assert location.bare("My_Option") == "my_option"
+    assert (
+        location.strip_prefix("azure_storage_account_name") == "account_name"
+        and location.strip_prefix("azure_key") == "key"
+    )
+    assert location.strip_prefix("My_Option") == "my_option"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.rules.text import version_numbers
+from ledger.rules.text import parse_version
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from ledger.rules.text import version_numbers
     ],
 )
 def test_a_version_is_the_numbers_that_it_begins_with(version, numbers):
-    assert version_numbers(version) == numbers
+    assert parse_version(version) == numbers
 
 
 def test_versions_are_compared_by_number():
-    assert version_numbers("4.10.0") > version_numbers("4.9.1")
+    assert parse_version("4.10.0") > parse_version("4.9.1")

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.rules import redrive, visibility
-from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Record, Standing, Status, standing, status
+from ledger.rules.visibility import UNTOUCHED, Outcome, Receipts, Record, Standing, Status, find_standing, status
 
 NOW = 1_000_000
 TWELVE_HOURS = 43_200
@@ -50,7 +50,7 @@ def test_v6_a_change_to_zero_releases_at_once():
     outcome, record = change(received(30), 0, NOW + SECOND)
     assert outcome is Outcome.CHANGED
     assert status(record, 0, NOW + SECOND) is Status.VISIBLE
-    assert standing(record, "r1", NOW + SECOND) is Standing.RELEASED
+    assert find_standing(record, "r1", NOW + SECOND) is Standing.RELEASED
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_v8_a_queue_of_recorded_receipts_lets_a_change_through_a_replaced_one_th
     given_back = taken._replace(visible_at=NOW, released_at=NOW, attempt_id="a")
     hidden = given_back._replace(visible_at=NOW + 92 * SECOND)
     assert change(given_back, 60, NOW + 32 * SECOND, **recorded) == (Outcome.CHANGED, hidden), "r2 gave it back"
-    assert not visibility.is_held(hidden, "r2") and not visibility.same_attempt(hidden, "a", NOW + 40 * SECOND)
+    assert not visibility.is_held(hidden, "r2") and not visibility.is_same_attempt(hidden, "a", NOW + 40 * SECOND)
 
 
 def test_v8_a_whole_claim_and_a_heartbeat_never_change_what_another_receiver_has():
@@ -157,7 +157,7 @@ def test_v8_where_no_receipt_is_on_record_there_is_none_to_change_through(after)
     record = {
         "locked": visibility.lock(taken, 60, now),
         "restored": visibility.restore(visibility.delete(taken, "r1", NOW + SECOND)[1], "r1", now),
-        "moved": redrive.moved_away(taken, "dead-0"),
+        "moved": redrive.mark_moved(taken, "dead-0"),
     }[after]
     assert change(record, 60, now, receipts=visibility.Receipts.RECORDED) == (Outcome.STALE, record)
 
@@ -234,7 +234,7 @@ def test_v12_a_message_that_is_in_flight_or_deleted_cannot_be_locked(record):
 
 def test_v12_a_lock_replaces_a_receipt_that_ran_out():
     locked = visibility.lock(received(30), 60, NOW + 31 * SECOND)
-    assert standing(locked, "r1", NOW + 32 * SECOND) is Standing.SUPERSEDED
+    assert find_standing(locked, "r1", NOW + 32 * SECOND) is Standing.SUPERSEDED
     assert locked.receive_count == 1 and locked.first_received_at == NOW
 
 
@@ -273,15 +273,15 @@ def test_v14_every_receive_counts_and_the_first_one_is_remembered():
 def test_v14_a_receive_forgets_that_the_message_was_released():
     _, released = change(received(30), 0, NOW + SECOND)
     again = received(30, at=NOW + 2 * SECOND, receipt="r2", before=released)
-    assert standing(again, "r2", NOW + 3 * SECOND) is Standing.HELD
+    assert find_standing(again, "r2", NOW + 3 * SECOND) is Standing.HELD
 
 
 def test_f3_the_same_attempt_has_its_messages_while_they_are_in_flight():
     record = received(30, attempt="job-7")
-    assert visibility.same_attempt(record, "job-7", NOW + 29 * SECOND)
-    assert not visibility.same_attempt(record, "job-8", NOW + 29 * SECOND)
-    assert not visibility.same_attempt(record, "job-7", NOW + 30 * SECOND)
-    assert not visibility.same_attempt(record._replace(deleted_at=NOW), "job-7", NOW + SECOND)
+    assert visibility.is_same_attempt(record, "job-7", NOW + 29 * SECOND)
+    assert not visibility.is_same_attempt(record, "job-8", NOW + 29 * SECOND)
+    assert not visibility.is_same_attempt(record, "job-7", NOW + 30 * SECOND)
+    assert not visibility.is_same_attempt(record._replace(deleted_at=NOW), "job-7", NOW + SECOND)
 
 
 def test_f3_an_attempt_that_holds_two_claims_gets_its_last_one_again():
@@ -301,7 +301,7 @@ def test_f3_a_retried_attempt_restarts_the_timeout_and_the_ceiling_under_the_sam
 
 def test_f3_a_released_message_is_not_given_again_to_its_attempt():
     _, released = change(received(30, attempt="job-7"), 0, NOW + SECOND)
-    assert not visibility.same_attempt(released, "job-7", NOW + SECOND)
+    assert not visibility.is_same_attempt(released, "job-7", NOW + SECOND)
 
 
 def test_a_whole_claim_leaves_alone_what_was_settled_one_by_one():
@@ -332,7 +332,7 @@ def test_a_whole_claim_may_be_deleted_again_when_its_receipt_is_no_longer_record
 def test_a_handle_that_was_never_handed_out_is_invalid():
     assert change(UNTOUCHED, 60, NOW) == (Outcome.INVALID, UNTOUCHED)
     assert visibility.delete(UNTOUCHED, "r1", NOW) == (Outcome.INVALID, UNTOUCHED)
-    assert standing(Record(), "r1", NOW) is Standing.UNKNOWN
+    assert find_standing(Record(), "r1", NOW) is Standing.UNKNOWN
 
 
 def test_settling_a_message_by_itself_is_no_part_of_its_claim():
@@ -358,7 +358,7 @@ def test_an_acknowledgement_is_undone_by_its_own_receipt_only_and_then_no_receip
     back = visibility.restore(gone._replace(released_at=NOW), "r1", NOW + 2 * SECOND)
     assert back == Record(receive_count=1, first_received_at=NOW, received_at=NOW, visible_at=NOW + 2 * SECOND)
     assert status(back, 0, NOW + 2 * SECOND) is Status.VISIBLE
-    assert standing(back, "r1", NOW + 2 * SECOND) is Standing.SUPERSEDED
+    assert find_standing(back, "r1", NOW + 2 * SECOND) is Standing.SUPERSEDED
 
 
 @pytest.mark.parametrize(
@@ -398,11 +398,11 @@ def test_what_is_postponed_is_hidden_until_its_deadline_and_no_part_of_its_claim
     outcome, hidden = postpone(held, 60, whole_claim=True)
     assert (outcome, hidden) == (Outcome.CHANGED, held._replace(visible_at=NOW + 60 * SECOND, released_at=NOW))
     during, after = NOW + 59 * SECOND, NOW + 60 * SECOND
-    assert visibility.standing(hidden, "r1", during) is Standing.POSTPONED
-    assert visibility.standing(hidden, "r1", after) is Standing.RELEASED
+    assert visibility.find_standing(hidden, "r1", during) is Standing.POSTPONED
+    assert visibility.find_standing(hidden, "r1", after) is Standing.RELEASED
     assert visibility.is_postponed(hidden, during) and not visibility.is_postponed(hidden, after)
     assert not visibility.is_postponed(held, NOW) and not visibility.is_postponed(UNTOUCHED, NOW)
-    assert not visibility.is_held(hidden, "r1", during) and not visibility.same_attempt(hidden, "job-7", during)
+    assert not visibility.is_held(hidden, "r1", during) and not visibility.is_same_attempt(hidden, "job-7", during)
     assert heartbeat(hidden, 600, during) == (Outcome.SETTLED, hidden), "no heartbeat makes it wait for longer"
     assert visibility.delete(hidden, "r1", during, whole_claim=True) == (Outcome.SETTLED, hidden)
 

@@ -11,7 +11,7 @@ import pytest
 
 from ledger import Ledger, Settings
 from ledger.cli import main
-from ledger.runtime.checks import MOST_APART, OF_SPARK, examine
+from ledger.runtime.checks import MOST_SECONDS_APART, SPARK_PACKAGES, examine
 from ledger.runtime.storage import check_storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -45,19 +45,19 @@ def test_a_machine_without_the_extra_for_spark_is_sound(monkeypatch):
     version, find_spec = metadata.version, importlib.util.find_spec
 
     def version_without_spark(name):
-        if name in OF_SPARK:
+        if name in SPARK_PACKAGES:
             raise metadata.PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(metadata, "version", version_without_spark)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
     half = {one.subject: one for one in examine("s3://bucket/ledger")}
-    assert {half[name].outcome for name in OF_SPARK} == {"WARN"}, "delta-spark's module is there, without pyspark"
+    assert {half[name].outcome for name in SPARK_PACKAGES} == {"WARN"}, "delta-spark's module is there, without pyspark"
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in ("pyspark", "delta") else find_spec(name)
     )
     found = {one.subject: one for one in examine("s3://bucket/ledger")}
-    assert {found[name].outcome for name in OF_SPARK} == {"OK"} and not {"java", "s3 jars"} & {*found}
+    assert {found[name].outcome for name in SPARK_PACKAGES} == {"OK"} and not {"java", "s3 jars"} & {*found}
     assert found["pyspark"].found == "not installed: only DataFrames need it"
 
 
@@ -105,7 +105,7 @@ def test_a_root_without_a_ledger_is_said(tmp_path):
 
 @pytest.mark.parametrize(("ahead", "outcome"), [(0, "OK"), (10, "WARN"), (20, "FAIL"), (-20, "FAIL")])
 def test_a_clock_by_which_verbs_are_refused_is_a_failure(tmp_path, monkeypatch, ahead, outcome):
-    assert Settings().maximum_clock_skew / 2 == MOST_APART
+    assert Settings().maximum_clock_skew / 2 == MOST_SECONDS_APART
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + ahead)
     (found,) = [one for one in examine(str(tmp_path)) if one.subject == "clock"]

@@ -11,12 +11,12 @@ import pytest
 from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.jars import (
     AWS_SDKS,
-    cached_jars,
-    cached_s3_jars,
     coordinates,
     delta_packages,
-    half_filled_maven_folders,
-    jars_of,
+    find_cached_jars,
+    find_cached_s3_jars,
+    find_half_filled_maven_folders,
+    find_or_fetch_jars,
     s3_packages,
 )
 
@@ -27,7 +27,7 @@ NAME = re.compile(r"(.+?)-\d")
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache of its own that already holds the jars."""
-    jars = jars_of(delta_packages())
+    jars = find_or_fetch_jars(delta_packages())
     copy = tmp_path / jars[0].parent.name
     shutil.copytree(jars[0].parent, copy)
     monkeypatch.setenv("LEDGER_CACHE", str(tmp_path))
@@ -45,7 +45,7 @@ def maven_folder(repository, name, *suffixes):
 
 
 def test_five_jars_of_one_version_make_spark_speak_delta():
-    names = [jar.name for jar in jars_of(delta_packages())]
+    names = [jar.name for jar in find_or_fetch_jars(delta_packages())]
     assert len(names) == 5
     assert all(name.endswith("-4.4.0.jar") for name in names)
     assert coordinates(delta_packages()) == "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -53,13 +53,13 @@ def test_five_jars_of_one_version_make_spark_speak_delta():
 
 def test_cached_jars_need_no_network(own_cache, monkeypatch):
     monkeypatch.setattr("ledger.runtime.jars._fetch", lambda packages, folder: pytest.fail("the network was used"))
-    assert {jar.parent for jar in jars_of(delta_packages())} == {own_cache}
+    assert {jar.parent for jar in find_or_fetch_jars(delta_packages())} == {own_cache}
 
 
 def test_a_jar_cut_off_in_the_cache_is_noticed(own_cache):
     jar = next(own_cache.glob("delta-storage-*.jar"))
     jar.write_bytes(jar.read_bytes()[:1000])
-    assert cached_jars(delta_packages()) is None
+    assert find_cached_jars(delta_packages()) is None
 
 
 def test_a_damaged_cache_is_filled_again(own_cache, monkeypatch):
@@ -69,17 +69,17 @@ def test_a_damaged_cache_is_filled_again(own_cache, monkeypatch):
     monkeypatch.setattr(
         "ledger.runtime.jars._fetch", lambda packages, folder: shutil.copytree(whole, folder, dirs_exist_ok=True)
     )
-    assert {jar.parent for jar in jars_of(delta_packages())} == {own_cache}
+    assert {jar.parent for jar in find_or_fetch_jars(delta_packages())} == {own_cache}
 
 
 def test_a_jar_without_its_pom_in_the_local_maven_repository_is_named(tmp_path):
     maven_folder(tmp_path, "delta-kernel-api", "jar", "pom")
     half = maven_folder(tmp_path, "delta-storage", "jar")
-    assert half_filled_maven_folders(delta_packages(), tmp_path) == [half]
+    assert find_half_filled_maven_folders(delta_packages(), tmp_path) == [half]
 
 
 def test_no_local_maven_repository_is_fine(tmp_path):
-    assert half_filled_maven_folders(delta_packages(), tmp_path / "none") == []
+    assert find_half_filled_maven_folders(delta_packages(), tmp_path / "none") == []
 
 
 def test_a_cache_without_one_of_the_jars_is_not_whole(own_cache):
@@ -87,7 +87,7 @@ def test_a_cache_without_one_of_the_jars_is_not_whole(own_cache):
     sizes = json.loads(manifest.read_text())
     del sizes[next(name for name in sizes if name.startswith("delta-storage"))]
     manifest.write_text(json.dumps(sizes))
-    assert cached_jars(delta_packages()) is None
+    assert find_cached_jars(delta_packages()) is None
 
 
 def test_the_jars_of_s3_are_for_the_hadoop_that_is_in_spark():
@@ -112,13 +112,13 @@ def test_a_hadoop_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, ha
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(RuntimeSetupError, match=r"known for one of 3\.4\.1, .*spark\.jars\.packages"):
         s3_packages()
-    assert cached_s3_jars() == [], "a session that uses no S3 starts"
+    assert find_cached_s3_jars() == [], "a session that uses no S3 starts"
 
 
 def test_the_jars_of_s3_are_few_and_none_is_of_a_library_that_spark_has():
     import pyspark
 
-    jars = jars_of(s3_packages())
+    jars = find_or_fetch_jars(s3_packages())
     # The SDK's bundle alone is 686.
     assert sum(jar.stat().st_size for jar in jars) < 20_000_000
     libraries = {NAME.match(jar.name)[1] for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ledger.runtime.cache import RuntimeSetupError, made_once
-from ledger.runtime.java import SUPPORTED, find_java
+from ledger.runtime.cache import RuntimeSetupError, make_once
+from ledger.runtime.java import SUPPORTED_VERSIONS, find_java
 
 FIND = "from ledger.runtime.java import find_java; print(*find_java(), sep='|')"
 
@@ -34,7 +34,7 @@ def find(cache, **environment):
 
 def test_the_java_of_this_machine_is_one_that_spark_supports():
     java = find_java()
-    assert java.version in SUPPORTED
+    assert java.version in SUPPORTED_VERSIONS
     assert os.access(java.home / "bin" / "java", os.X_OK)
 
 
@@ -92,7 +92,7 @@ def test_a_cache_folder_is_filled_by_one_of_many_at_once(tmp_path, monkeypatch):
         (folder / "content").write_text("whole")
 
     with ThreadPoolExecutor(8) as pool:
-        folders = set(pool.map(lambda _: made_once("thing", fill), range(8)))
+        folders = set(pool.map(lambda _: make_once("thing", fill), range(8)))
     assert len(filled) == 1
     assert (folders.pop() / "content").read_text() == "whole"
 
@@ -104,5 +104,5 @@ def test_a_failed_filling_leaves_nothing_behind(tmp_path, monkeypatch):
         raise RuntimeSetupError("no network")
 
     with pytest.raises(RuntimeSetupError, match="no network"):
-        made_once("thing", fill)
+        make_once("thing", fill)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]

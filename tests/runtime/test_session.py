@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.runtime.checks import read_properties
-from ledger.runtime.jars import EXCLUDED, EXCLUDED_WITH_S3, coordinates, delta_packages, jars_of, s3_packages
+from ledger.runtime.jars import EXCLUDED, EXCLUDED_WITH_S3, coordinates, delta_packages, find_or_fetch_jars, s3_packages
 from ledger.runtime.session import (
     LOCAL_DEFAULTS,
     REQUIRED,
@@ -50,11 +50,11 @@ def test_spark_submit_gets_the_settings_of_a_session():
     assert set(arguments[::2]) == {"--conf"}
     assert {**REQUIRED, **SMALL}.items() <= settings.items()
     jars = settings["spark.driver.extraClassPath"].split(os.pathsep)
-    assert {str(jar) for jar in jars_of(delta_packages())} <= set(jars)
+    assert {str(jar) for jar in find_or_fetch_jars(delta_packages())} <= set(jars)
 
 
 def test_the_class_path_has_the_jars_of_s3_once_they_were_fetched(tmp_path, monkeypatch):
-    delta, s3 = jars_of(delta_packages()), jars_of(s3_packages())
+    delta, s3 = find_or_fetch_jars(delta_packages()), find_or_fetch_jars(s3_packages())
     (tmp_path / delta[0].parent.name).symlink_to(delta[0].parent)
     monkeypatch.setenv("LEDGER_CACHE", str(tmp_path))
     before = local_settings()["spark.driver.extraClassPath"]

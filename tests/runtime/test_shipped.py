@@ -2,29 +2,29 @@
 
 import pytest
 
-from ledger.cli.submit import job, shipped
+from ledger.cli.submit import find_script, find_shipped_folder
 from ledger.runtime.cache import RuntimeSetupError
 from tests.sources import CHECKOUT
 
 
 def test_a_job_is_found_by_its_name_and_a_file_by_its_path(tmp_path, monkeypatch):
-    assert job("work") == job("work.py") == CHECKOUT / "jobs" / "work.py"
+    assert find_script("work") == find_script("work.py") == CHECKOUT / "jobs" / "work.py"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work.py").touch()
-    assert job("work.py").read_text() == "", "a file here comes first"
+    assert find_script("work.py").read_text() == "", "a file here comes first"
 
 
 def test_what_is_neither_is_refused_with_the_names_of_the_jobs():
     with pytest.raises(RuntimeSetupError, match=r"create_queue, .*work"):
-        job("wrok")
+        find_script("wrok")
     with pytest.raises(RuntimeSetupError):
-        job("common")
+        find_script("common")
 
 
 def test_an_installed_wheel_has_them_below_its_environment(tmp_path, monkeypatch):
     monkeypatch.setattr("ledger.cli.submit.CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(RuntimeSetupError, match="wheel"):
-        shipped("jobs")
+        find_shipped_folder("jobs")
     (tmp_path / "share" / "ledger" / "conf").mkdir(parents=True)
-    assert shipped("conf") == tmp_path / "share" / "ledger" / "conf"
+    assert find_shipped_folder("conf") == tmp_path / "share" / "ledger" / "conf"

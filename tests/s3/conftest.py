@@ -23,9 +23,9 @@ def place(s3):
 @pytest.fixture(scope="session")
 def s3_spark(spark, s3):
     """The suite's session, with the keys to the server; RuntimeSetupError says why it cannot have S3's jars."""
-    from ledger.runtime.jars import jars_of, s3_packages
+    from ledger.runtime.jars import find_or_fetch_jars, s3_packages
 
-    jars_of(s3_packages())
+    find_or_fetch_jars(s3_packages())
     for name, value in s3.spark_settings.items():
         spark.conf.set(name.removeprefix("spark.hadoop."), value)
     return spark

@@ -11,7 +11,7 @@ from jobs.flights_demo.data import read_flights, write_flights
 from jobs.flights_demo.workers import JAVA_OPTIONS
 from ledger import Ledger
 from ledger.runtime.checks import read_properties
-from ledger.runtime.jars import delta_packages, jars_of, s3_packages
+from ledger.runtime.jars import delta_packages, find_or_fetch_jars, s3_packages
 from ledger.runtime.session import submit_environment
 from tests.s3.cluster import SPARK_HOME, cluster
 
@@ -25,7 +25,7 @@ def settings_for(s3, url):
     for name in ("spark-cluster.conf", "spark-s3.conf"):
         conf.update(read_properties((CHECKOUT / "conf" / name).read_text()))
     del conf["spark.jars.packages"], conf["spark.jars.excludes"]
-    jars = [*jars_of(delta_packages()), *jars_of(s3_packages())]
+    jars = [*find_or_fetch_jars(delta_packages()), *find_or_fetch_jars(s3_packages())]
     return {
         **conf,
         **s3.spark_settings,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.runtime.jars import delta_packages, jars_of, s3_packages
+from ledger.runtime.jars import delta_packages, find_or_fetch_jars, s3_packages
 from ledger.runtime.session import submit_environment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -41,13 +41,13 @@ def test_spark_submit_with_the_conf_for_s3_has_its_jars_and_no_others_and_reads_
     )
     assert run.returncode == 0, run.stderr
     count, jars = run.stdout.split()
-    expected = {jar.name for packages in (delta_packages(), s3_packages()) for jar in jars_of(packages)}
+    expected = {jar.name for packages in (delta_packages(), s3_packages()) for jar in find_or_fetch_jars(packages)}
     assert (count, {Path(jar).name.partition("_")[2] for jar in jars.split(",")}) == ("3", expected)
 
 
 @pytest.mark.soak
 def test_a_session_without_the_jars_of_s3_is_refused_with_the_fix(tmp_path):
-    delta = jars_of(delta_packages())[0].parent
+    delta = find_or_fetch_jars(delta_packages())[0].parent
     (tmp_path / delta.name).symlink_to(delta)
     script = (
         "from ledger import Ledger\n"

@@ -56,7 +56,7 @@ def test_a_storage_without_conditional_puts_is_a_failure(place):
 
 
 def test_a_clock_that_is_off_and_a_storage_that_is_far_are_warnings(place, s3, monkeypatch):
-    monkeypatch.setattr(readiness, "probe_of", lambda files: lambda: 0)
+    monkeypatch.setattr(readiness, "make_object_probe", lambda files: lambda: 0)
     monkeypatch.setattr(readiness, "SLOW", 0.0)
     found = {subject: (outcome, advice) for outcome, subject, _, advice in report(place, s3.options)}
     assert [found[subject][0] for subject in ("storage clock", "latency")] == ["WARN", "WARN"]

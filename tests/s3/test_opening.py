@@ -14,7 +14,7 @@ from ledger.delta_log.object_store import OF_DELTA_RS, ObjectStore, unknown_opti
 from ledger.errors import ClocksDisagree, InvalidParameterValue, LedgerDoesNotExist, StorageFailed, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
-from ledger.store.delta.commit.clocks import probe_of
+from ledger.store.delta.commit.clocks import make_object_probe
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.s3.server import s3_server
@@ -186,12 +186,12 @@ def test_of_two_that_make_a_ledger_at_once_the_later_one_finds_the_others_tables
 
 def test_this_machines_clock_is_held_against_the_storages(opened, files, monkeypatch):
     before = system_clock()
-    assert before - 1_000 <= probe_of(files)() <= system_clock()
+    assert before - 1_000 <= make_object_probe(files)() <= system_clock()
     assert not list(files.paths())
     opened()
     ahead = FrozenClock(system_clock() + 60_000)
     with pytest.raises(ClocksDisagree, match="the storage's clock says"):
-        opened(clock=ahead, storage_clock=probe_of(files))
+        opened(clock=ahead, storage_clock=make_object_probe(files))
     monkeypatch.setattr("ledger.store.delta.opening.system_clock", ahead)
     with pytest.raises(ClocksDisagree, match="the storage's clock says"):
         opened(clock=ahead)

@@ -68,13 +68,13 @@ def test_tasks_write_the_files_of_a_send_and_those_of_a_send_that_is_refused_are
 
 def test_executors_that_may_not_write_there_have_sparks_writer_do_it(s3_spark, s3, place, monkeypatch):
     monkeypatch.setattr(staging, "unable_applications", set())
-    opened = ObjectStore.opened_with
+    opened = ObjectStore.describe_opening
 
     def opened_elsewhere(self):
         kind, there, options = opened(self)
         return kind, there, {"config": {**options["config"], "endpoint": NOBODY}, **QUICKLY}
 
-    monkeypatch.setattr(ObjectStore, "opened_with", opened_elsewhere)
+    monkeypatch.setattr(ObjectStore, "describe_opening", opened_elsewhere)
     queue = Ledger.open(place, s3_spark, storage_options=s3.options).create_queue("jobs")
     assert queue.send(s3_spark.range(9).selectExpr("'' || id AS body")).count == 9
     assert staging.unable_applications == {s3_spark.sparkContext.applicationId}

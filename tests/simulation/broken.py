@@ -34,7 +34,7 @@ def lane_by_the_way_taken(stack: contextlib.ExitStack) -> None:
         def __init__(self, lanes: Any) -> None:
             self._lanes = lanes
 
-        def lanes_sent_to(self, segments: list[str]) -> dict[str, int]:
+        def find_home_lanes(self, segments: list[str]) -> dict[str, int]:
             return {name: self._lanes.lane_of_segment(name) for name in segments}
 
     def broken(loaded: Any, listing: Any, *others: Any) -> Any:
@@ -89,12 +89,12 @@ def dead_letters_to_any_lanes(stack: contextlib.ExitStack) -> None:
     """Whether a dead-letter queue can take a FIFO queue's messages was looked at when the policy was set, and never
     again."""
 
-    def broken(self: Any, queue: Any) -> Any:
+    def broken(queues: Any, queue: Any) -> Any:
         policy = redrive.policy_of(queue.attributes)
-        named = [record for record in self._queues.all() if policy and record.name == policy.target]
+        named = [record for record in queues.all() if policy and record.name == policy.target]
         return [record for record in named if record.id != queue.id]
 
-    _patch(stack, receiving.Receiver, "_targets", broken)
+    _patch(stack, receiving, "dead_letter_queues", broken)
 
 
 def lane_met_twice(stack: contextlib.ExitStack) -> None:
@@ -114,7 +114,7 @@ def lane_met_twice(stack: contextlib.ExitStack) -> None:
 def upkeep_by_an_old_list(stack: contextlib.ExitStack) -> None:
     """Upkeep asked the queues that it had listed before it read what is recorded, and no other one. What was moved into
     a queue made in between counted for nobody."""
-    right = Upkeep._finished
+    right = Upkeep._find_finished
 
     class Engine:
         """An engine whose `visibility` tells of those queues only."""
@@ -131,7 +131,7 @@ def upkeep_by_an_old_list(stack: contextlib.ExitStack) -> None:
         blind._engine = Engine(self._engine, queues)
         return right(blind, droppable, queues, before)
 
-    _patch(stack, Upkeep, "_finished", broken)
+    _patch(stack, Upkeep, "_find_finished", broken)
 
 
 def drops_what_looks_finished(stack: contextlib.ExitStack) -> None:
@@ -145,18 +145,18 @@ def drops_what_looks_finished(stack: contextlib.ExitStack) -> None:
 
 def asks_for_any_receipt(stack: contextlib.ExitStack) -> None:
     """Whoever began to write asked about every write in doubt, also the holder's when its own receipt was stale."""
-    right = output_doubts.part
+    right = output_doubts.classify_part
 
     def part(record: Any, receipt_id: str, now: int, *, written: bool) -> Any:
         return right(record, receipt_id, now, written=written and record.receipt_id == receipt_id)
 
-    _patch(stack, output_doubts, "to_ask", lambda record, receipt_id: output_doubts.in_doubt(record))
-    _patch(stack, output_doubts, "part", part)
+    _patch(stack, output_doubts, "must_ask", lambda record, receipt_id: output_doubts.is_in_doubt(record))
+    _patch(stack, output_doubts, "classify_part", part)
 
 
 def unseen_is_absent(stack: contextlib.ExitStack) -> None:
     """A table that whoever took over could not see counted as one that was never written to."""
-    right = output_writes.OutputTables.written_or_fenced_by_others
+    right = output_writes.OutputTables.confirm_or_fence_for_others
 
     def broken(self: Any, table: str, write_id: str) -> bool:
         try:
@@ -164,25 +164,43 @@ def unseen_is_absent(stack: contextlib.ExitStack) -> None:
         except OutputUnreadable:
             return False
 
-    _patch(stack, output_writes.OutputTables, "written_or_fenced_by_others", broken)
+    _patch(stack, output_writes.OutputTables, "confirm_or_fence_for_others", broken)
 
 
 def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
     """What shares a commit was decided on what is committed, and not on what was decided before it."""
-    known: list[Any] = []
+    committed: list[Any] = []
 
-    def broken(verb: Any, loaded: Any, losses: int, granted: Any) -> Any:
-        before = loaded.taken()
-        # The first decision of a commit is made on what is committed.
-        if not known or known[0] is not loaded:
-            known[:] = [loaded, before]
-        loaded.take_back(known[1])
-        decision = verb.decide(loaded, losses)
-        loaded.take_back(before)
-        loaded.take(decision)
-        return decision
+    class BlindVerb:
+        def __init__(self, verb: Any) -> None:
+            self._verb = verb
 
-    _patch(stack, sharing, "_decided", broken)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._verb, name)
+
+        def decide(self, loaded: Any, losses: int) -> Any:
+            before = loaded.taken()
+            # The first decision of a commit is made on what is committed.
+            if not committed or committed[0] is not loaded:
+                committed[:] = [loaded, before]
+            loaded.take_back(committed[1])
+            try:
+                return self._verb.decide(loaded, losses)
+            finally:
+                loaded.take_back(before)
+
+    right = sharing.CommitDecisions.add_one
+
+    def broken(self: Any, verb: Any) -> None:
+        blind = BlindVerb(verb)
+        right(self, blind)
+        self.answers[:] = [(verb if one is blind else one, answer) for one, answer in self.answers]
+        self.refused[:] = [(verb if one is blind else one, error) for one, error in self.refused]
+        self.put_off[:] = [verb if one is blind else one for one in self.put_off]
+
+    _patch(stack, sharing.CommitDecisions, "add_jointly", lambda self, verbs: False)
+    _patch(stack, sharing.CommitDecisions, "_can_grant", lambda self, decision: True)
+    _patch(stack, sharing.CommitDecisions, "add_one", broken)
 
 
 #: What a repair is for: how it is taken out, what the judge then says, and the world that is about it, if there is one.
@@ -202,7 +220,7 @@ REPAIRS: dict[str, tuple[Patches, str, str | None]] = {
     "upkeep drops what is final": (drops_what_looks_finished, "can restore it", None),
     "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off", None),
     "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times", None),
-    "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave", None),
+    "what shares a commit builds on what came before": (decisions_of_one_snapshot, "while receipt", None),
     "only its holder makes a dead letter of a message": (rejected_by_whoever_held_it, "by reject", "rejecting"),
     **broken_rows.REPAIRS,
     **broken_machines.REPAIRS,

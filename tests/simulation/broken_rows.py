@@ -34,7 +34,7 @@ def tasks_of_any_id(stack: contextlib.ExitStack) -> None:
     def broken(*arguments: Any) -> Any:
         return right(*arguments)._replace(task=Secrets.token_hex(16))
 
-    _patch(stack, move_tasks.move_task, "new_task", broken)
+    _patch(stack, move_tasks.redrive, "new_task", broken)
 
 
 def source_known_from_before(stack: contextlib.ExitStack) -> None:
@@ -57,7 +57,7 @@ def gone_is_not_looked_for(stack: contextlib.ExitStack) -> None:
     right = Queues.require
 
     def broken(self: Any, queue: Any, others: Any = ()) -> Any:
-        return (self._newest()[0], True) if not others else right(self, queue, others)
+        return (self._take_newest()[0], True) if not others else right(self, queue, others)
 
     _patch(stack, Queues, "require", broken)
 

@@ -326,7 +326,7 @@ class SimulatedEngine:
         if not snapshot.loaded.is_in(self._tables()[table]):
             raise LogReplaced(f"{table} was replaced since version {snapshot.version}, which was read")
 
-    def output_log(self, location: str, application: str) -> OutputLog:
+    def read_output_log(self, location: str, application: str) -> OutputLog:
         known = self._output(location, self._at("output_log"))
         return OutputLog(known.identifier, known.version, known.transaction_version(application, known.version))
 

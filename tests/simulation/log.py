@@ -63,7 +63,7 @@ class NewestFiles:
         queue, lane, segment = partition
         return self._state.get((queue, int(lane), segment), ())
 
-    def last_ordinal(self, segment: str) -> int | None:
+    def find_last_ordinal(self, segment: str) -> int | None:
         """The last ordinal in a segment."""
         files = [file for partition, files in self._state.items() if partition[2] == segment for file in files]
         return max((file.bounds("seq")[1] for file in files), default=None)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ledger.rules.redrive import source_of, task_id
+from ledger.rules.redrive import parse_source_arn, task_id
 from tests.simulation.calls import Call
 from tests.simulation.facts import Key, Recorded
 from tests.simulation.log import Change, Storage
@@ -83,8 +83,8 @@ class TaskJudge:
     def _answered(self, call: Call) -> Iterable[str]:
         if call.verb == "start_task" and task_id(call.answer) not in self._tasks:
             yield "answered a task that is not in the table"
-        elif call.verb == "start_task" and not source_of(call.answer).endswith(f":{call.queue}"):
-            yield f"answered a task of {source_of(call.answer)}"
+        elif call.verb == "start_task" and not parse_source_arn(call.answer).endswith(f":{call.queue}"):
+            yield f"answered a task of {parse_source_arn(call.answer)}"
         elif call.verb == "cancel_task":
             task = self._tasks[task_id(call.about["handle"])]
             if task["status"] != "CANCELLED":

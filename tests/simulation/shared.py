@@ -77,8 +77,8 @@ def _steps(
     """A decision about several verbs as a step for each. What is nobody's part, as messages that a receive moves to
     another queue, or acknowledges since their rows are written, goes with the first."""
     decided = loaded.lanes.runs
-    others = Runs.concatenated([Runs.empty(), *joint.parts[1:]]).in_order()
-    state = recorded.paint(decided.parted(others)[1])
+    others = Runs.concatenate([Runs.empty(), *joint.parts[1:]]).in_order()
+    state = recorded.paint(decided.split_by(others)[1])
     for number, verb in enumerate(verbs):
         if number:
             state = state.paint(joint.parts[number])

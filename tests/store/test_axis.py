@@ -108,7 +108,7 @@ def test_paint_with_nothing_or_with_itself_changes_nothing(steps):
 @given(STEPS, STEPS)
 def test_parted_is_what_is_inside_and_what_is_beside(steps, others):
     runs, by = runs_of(steps), model(runs_of(others))
-    inside, beside = runs.parted(runs_of(others))
+    inside, beside = runs.split_by(runs_of(others))
     assert model(inside) == {place: code for place, code in model(runs).items() if place in by}
     assert model(beside) == {place: code for place, code in model(runs).items() if place not in by}
 
@@ -116,7 +116,7 @@ def test_parted_is_what_is_inside_and_what_is_beside(steps, others):
 @given(STEPS, STEPS, STEPS)
 def test_m2_laid_together_keeps_what_nobody_disputes(one, other, third):
     runs = [runs_of(steps) for steps in (one, other, third)]
-    together, disputed = message_runs.laid_together(runs)
+    together, disputed = message_runs.lay_together(runs)
     said = {}
     for part in runs:
         for place, code in model(part).items():
@@ -150,7 +150,7 @@ def test_a_million_messages_split_and_painted_over_are_one_run_again():
     part = Runs(np.array([500_000]), np.array([500_000]), np.array([1]))
     split = million.paint(part)
     assert split.first.tolist() == [0, 500_000, 500_001]
-    whole = split.paint(part.coded(0))
+    whole = split.paint(part.recode(0))
     assert [c.tolist() for c in whole.columns()] == [[0], [999_999], [0]]
 
 
@@ -176,5 +176,5 @@ def test_runs_count_both_ends_and_know_their_segments():
 def test_in_order_is_sorted_and_joined_whatever_order_runs_are_given_in(steps, dice):
     runs = runs_of(steps)
     shuffled = runs.where(np.array(dice.sample(range(len(runs)), len(runs)), dtype=np.int64))
-    again = Runs.concatenated([shuffled.where(slice(3)), shuffled.where(slice(3, None))]).in_order()
+    again = Runs.concatenate([shuffled.where(slice(3)), shuffled.where(slice(3, None))]).in_order()
     assert [c.tolist() for c in again.columns()] == [c.tolist() for c in runs.joined().columns()]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.store.delta.model.message_runs import Ordered
-from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order, first_in_order
+from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order, take_first
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def three(*order):
 
 def taken(given, maximum):
     """What is taken of `given`, as (first, last, code)."""
-    return list(zip(*columns(first_in_order(given, maximum))))
+    return list(zip(*columns(take_first(given, maximum))))
 
 
 def test_the_first_in_order_are_taken_and_the_last_run_is_cut_at_its_end():
@@ -90,8 +90,8 @@ def test_never_more_than_asked_and_never_fewer_than_there_are(maximum):
 
 def test_the_given_runs_stay_as_they_were():
     given = runs((0, 4, 0), (10, 14, 0), order=[1, 2])
-    first_in_order(given, 2)
-    first_in_order(given, 7)
+    take_first(given, 2)
+    take_first(given, 7)
     assert given.first.tolist() == [0, 10] and given.last.tolist() == [4, 14]
 
 
@@ -103,7 +103,7 @@ def test_of_what_has_one_place_in_the_order_the_first_by_place_is_taken():
     """Parts of one run share its place: so many that a sort could mix them up."""
     place = np.arange(0, 6_000, 2)
     given = Ordered(place, place, place, np.arange(3_000) % 3)
-    assert first_in_order(given, 700).first.tolist() == place[given.order == 0][:700].tolist()
+    assert take_first(given, 700).first.tolist() == place[given.order == 0][:700].tolist()
 
 
 def test_f2_to_several_claims_what_comes_next_is_dealt_and_nothing_twice():

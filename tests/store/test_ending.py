@@ -34,12 +34,12 @@ def test_what_ended_one_by_one_is_known_from_the_first_moment_on():
     for seq in range(150):
         one = table([("s", seq, 0)])
         with endings.ending(one):
-            assert endings.outside(claimed) == 199 - seq, "from the first moment on"
+            assert endings.count_surely_not_ended(claimed) == 199 - seq, "from the first moment on"
             assert endings.left(claimed) == 200 - seq
     with contextlib.suppress(LeaseLost), endings.ending(table([("s", 150, 9)])):
         raise LeaseLost("nothing was done")
     taken_over = endings.copy()
     with contextlib.suppress(OSError), endings.ending(table([("s", 160, 9)])):
         raise OSError("its answer was lost")
-    assert (endings.outside(claimed), endings.left(claimed)) == (40, 50)
-    assert (taken_over.outside(claimed), taken_over.left(claimed)) == (50, 50)
+    assert (endings.count_surely_not_ended(claimed), endings.left(claimed)) == (40, 50)
+    assert (taken_over.count_surely_not_ended(claimed), taken_over.left(claimed)) == (50, 50)

@@ -9,7 +9,7 @@ from ledger.rules.visibility import Record, Retention, expires_at, status
 from ledger.store.delta.model.message_runs import Runs, positions
 from ledger.store.delta.model.tables import SEGMENT_FILES, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import STATES, Listing, existing_messages, states
+from ledger.store.delta.state.listing import STATES, Listing, find_existing_messages, find_states
 
 NOW = 1_000
 INSTANTS = st.integers(NOW - 3, NOW + 3)
@@ -64,8 +64,8 @@ def recorded(files):
 def test_every_message_of_a_queue_is_found_once_in_the_state_that_the_rules_say(files, retention):
     """A queue has what was sent to it, and of other queues' segments what is recorded about them here."""
     lanes = recorded(files)
-    runs, pieces = existing_messages(lanes, listing(files), NOW, retention.expired(NOW))
-    state = states(lanes, runs, pieces, NOW, retention.expired(NOW))
+    runs, pieces = find_existing_messages(lanes, listing(files), NOW, retention.expired(NOW))
+    state = find_states(lanes, runs, pieces, NOW, retention.expired(NOW))
     found = {}
     lane, segment, first, last = (column.to_pylist() for column in lanes.to_arrow(pieces))
     for n in range(len(lane)):

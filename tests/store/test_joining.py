@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.delta_log.join import BYTES, LARGE_SHARE, LARGE_SHARE_WHILE_GROWING, ROWS, File, worth_joining
+from ledger.delta_log.join import BYTES, LARGE_SHARE, LARGE_SHARE_WHILE_GROWING, ROWS, File, group_for_joining
 
 MEGABYTE = 1 << 20
 
@@ -12,7 +12,7 @@ def file(first, messages=1, size=1_000, last=None):
 
 
 def joined(files, large=LARGE_SHARE):
-    return [[int(one.path) for one in some] for some in worth_joining(files, large)]
+    return [[int(one.path) for one in some] for some in group_for_joining(files, large)]
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():
     rows = applied(VISIBILITY.empty_table(), lanes.edits(both, NOW))
     lanes = Lanes("q", rows)
     left = lanes.runs.where(slice(1))
-    after = Lanes("q", applied(rows, lanes.replacing(left, NOW)))
+    after = Lanes("q", applied(rows, lanes.replace_runs(left, NOW)))
     assert set(content(after)) == {(0, "s0", seq) for seq in range(10)}
     assert after.heads.revisions == {0: 1, 2: 2}, "nothing but what is deleted changes"
 

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledger.outputs.messages import compare_with_claim, named_by_ids, named_by_values, others_of_claim
+from ledger.outputs.messages import compare_with_claim, find_other_messages, resolve_ids, resolve_values
 from ledger.rules import message_id as ids
 from ledger.store.protocol import RUNS
 
@@ -27,9 +27,9 @@ def test_an_array_of_ids_names_what_its_values_name_one_by_one():
         pa.chunked_array([values[:30], values[30:]]),
         pa.chunked_array([values[9:]]),
     ):
-        assert named_by_ids(array) == named_by_values(array.to_pylist(), "queue")
-    assert named_by_ids(pa.chunked_array([[None, None]], pa.string())).nulls == 2
-    assert named_by_ids(pa.chunked_array([], pa.string())).messages.num_rows == 0
+        assert resolve_ids(array) == resolve_values(array.to_pylist(), "queue")
+    assert resolve_ids(pa.chunked_array([[None, None]], pa.string())).nulls == 2
+    assert resolve_ids(pa.chunked_array([], pa.string())).messages.num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_array_of_ids_names_what_its_values_name_one_by_one():
     ids=["too short", "nothing", "no digits", "not ASCII", "no digit at its end", "dashes"],
 )
 def test_an_array_with_another_value_is_left_to_who_says_what_that_is(other):
-    assert named_by_ids(pa.chunked_array([[*named((0, 1), (0, 2)), other]])) is None
+    assert resolve_ids(pa.chunked_array([[*named((0, 1), (0, 2)), other]])) is None
 
 
 def test_what_of_a_claim_is_not_named_keeps_its_columns():
@@ -47,12 +47,12 @@ def test_what_of_a_claim_is_not_named_keeps_its_columns():
     claimed = claimed.set_column(0, RUNS.field("lane"), claimed["lane"].cast(pa.int32()))
     some, strangers, missing = compare_with_claim(
         claimed.select(RUNS.names),
-        named_by_ids(pa.chunked_array([named((0, 3), (0, 9), (0, 10), (2, 5), (1, 1))])).messages,
+        resolve_ids(pa.chunked_array([named((0, 3), (0, 9), (0, 10), (2, 5), (1, 1))])).messages,
     )
     assert (strangers, missing) == (1, 17)
-    left = others_of_claim(claimed, some).to_pylist()
+    left = find_other_messages(claimed, some).to_pylist()
     assert [tuple(row.values()) for row in left] == [
         (1, SEGMENTS[0], 0, 2, 3), (1, SEGMENTS[0], 4, 8, 3), (1, SEGMENTS[0], 11, 19, 4)
     ]  # fmt: skip
-    assert others_of_claim(claimed, claimed.select(RUNS.names)).num_rows == 0
-    assert others_of_claim(claimed, RUNS.empty_table()).equals(claimed)
+    assert find_other_messages(claimed, claimed.select(RUNS.names)).num_rows == 0
+    assert find_other_messages(claimed, RUNS.empty_table()).equals(claimed)

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.delta_log import rewrite
-from ledger.delta_log.rewrite import distinct, matches, numbered
+from ledger.delta_log.rewrite import list_distinct_rows, matches, number_rows
 from ledger.rules.visibility import UNTOUCHED, Record, status
 from ledger.store.delta.model.message_runs import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state import lane_records as of_records
 from ledger.store.delta.state.lane_records import NONE, Records
-from ledger.store.delta.state.listing import STATES, recorded_states
+from ledger.store.delta.state.listing import STATES, read_recorded_states
 
 NOW = 5_000
 INSTANTS = st.none() | st.integers(NOW - 2, NOW + 2)
@@ -62,7 +62,7 @@ def test_columns_tell_what_the_records_do(stored, met):
     records = Records(rows_of(stored))
     for record in met:
         records.code(record)
-    states, visible_at = recorded_states(records, NOW), records.numbers("visible_at")
+    states, visible_at = read_recorded_states(records, NOW), records.numbers("visible_at")
     under, begun = records.is_there("receipt_id", "a"), records.is_there("write_id")
     for code, record in zip(range(ABSENT, len(records.all())), [UNTOUCHED, *records.all()]):
         assert STATES[states[code - ABSENT]] == status(record, 0, NOW)
@@ -87,7 +87,7 @@ def test_a_rule_is_asked_about_those_alone_that_it_may_be_true_of(stored):
 @given(LISTS)
 def test_equal_rows_have_equal_numbers_and_others_do_not(stored):
     rows = rows_of(stored)
-    number, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
+    number, some_row = number_rows([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
     assert [stored[some_row[one]] for one in number.tolist()] == stored
     assert len(some_row) == len(set(stored))
 
@@ -109,7 +109,7 @@ def test_few_rows_and_many_are_told_apart_and_found_alike(few, very_few, rows, e
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite, "FEW_ROWS", few)
         patch.setattr(rewrite, "VERY_FEW_ROWS", very_few)
-        told = distinct(table_of(rows), ["text", "n"])
+        told = list_distinct_rows(table_of(rows), ["text", "n"])
         found = sorted(zip(*(one.tolist() for one in matches(table_of(rows), table_of(edits), ["text", "n"]))))
     assert sorted(map(repr, told)) == sorted(repr({"text": t, "n": n}) for t, n in set(rows))
     assert found == [

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.store.delta.model import message_runs
-from ledger.store.delta.model.message_runs import BLOCK_SHIFT, SEGMENT_SHIFT, Runs, difference, rows_of, stored
+from ledger.store.delta.model.message_runs import (
+    BLOCK_SHIFT,
+    SEGMENT_SHIFT,
+    Runs,
+    find_difference,
+    make_set_rows,
+    make_stored_runs,
+)
 
 BLOCK = 1 << BLOCK_SHIFT
 #: Around the ends of words, blocks and segments.
@@ -61,7 +68,7 @@ def listed(rows):
 
 def read(rows):
     """What is made of rows that were written to a table."""
-    return stored(Runs(rows.first, rows.last, rows.code), pa.chunked_array([rows.bits()]))
+    return make_stored_runs(Runs(rows.first, rows.last, rows.code), pa.chunked_array([rows.bits()]))
 
 
 def columns(runs):
@@ -95,7 +102,7 @@ EXAMPLES = settings(deadline=None, max_examples=30)
 @EXAMPLES
 @given(states())
 def test_what_becomes_rows_comes_back(runs):
-    rows = rows_of(runs)
+    rows = make_set_rows(runs)
     assert columns(read(rows).runs) == columns(runs)
     assert (np.diff(rows.first) > 0).all(), "first messages are keys"
 
@@ -108,7 +115,7 @@ def test_bits_say_which_messages_a_row_is_about(runs):
         for first, last, code in zip(*columns(runs))
         for place in (range(first, last + 1) if last - first < 300 else (first, last))
     }
-    found = members(rows_of(runs.where(runs.lengths < 300)))
+    found = members(make_set_rows(runs.where(runs.lengths < 300)))
     assert found == {place: code for place, code in wanted.items() if place in found}
     assert len(found) == runs.where(runs.lengths < 300).count
 
@@ -116,18 +123,18 @@ def test_bits_say_which_messages_a_row_is_about(runs):
 @EXAMPLES
 @given(states(), states())
 def test_a_difference_makes_of_the_rows_of_one_state_those_of_the_other(before, after):
-    old = rows_of(before)
-    assert applied(old, difference(read(old), after)) == listed(rows_of(after))
-    unchanged = difference(read(old), before)
+    old = make_set_rows(before)
+    assert applied(old, find_difference(read(old), after)) == listed(make_set_rows(after))
+    unchanged = find_difference(read(old), before)
     assert not len(unchanged.written) and not len(unchanged.gone)
 
 
 @EXAMPLES
 @given(states(), states())
 def test_a_part_laid_on_a_state_makes_the_rows_of_the_whole(state, part):
-    old, new = rows_of(state), state.paint(part)
-    change = difference(read(old), new)
-    assert applied(old, change) == listed(rows_of(new))
+    old, new = make_set_rows(state), state.paint(part)
+    change = find_difference(read(old), new)
+    assert applied(old, change) == listed(make_set_rows(new))
     blocks = {place >> BLOCK_SHIFT for run in (part.first, part.last) for place in run.tolist()}
     near = {block + step for block in blocks for step in (-1, 0, 1)}
     short = [row for row in listed(change.written) if row[0] >> BLOCK_SHIFT == row[1] >> BLOCK_SHIFT]
@@ -147,22 +154,22 @@ def scattered(step, count, length=1):
 
 def test_every_other_one_of_a_million_is_a_row_a_block(monkeypatch):
     monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
-    rows = rows_of(scattered(2, 500_000))
+    rows = make_set_rows(scattered(2, 500_000))
     assert len(rows) == 31 and (rows.size[:-1] == 512).all()
 
 
 def test_few_runs_and_what_is_scattered_far_apart_stay_rows_of_their_own(monkeypatch):
     monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
-    assert len(rows_of(scattered(2, 4))) == 4 and len(rows_of(scattered(2, 5))) == 1
+    assert len(make_set_rows(scattered(2, 4))) == 4 and len(make_set_rows(scattered(2, 5))) == 1
     thin = message_runs.WORDS_A_RUN * 64
-    assert len(rows_of(scattered(thin, 30))) == 1 and len(rows_of(scattered(thin + 64, 30))) == 30
+    assert len(make_set_rows(scattered(thin, 30))) == 1 and len(make_set_rows(scattered(thin + 64, 30))) == 30
 
 
 def test_what_lies_in_two_blocks_is_a_row_and_the_rest_a_set_in_each(monkeypatch):
     monkeypatch.setattr(message_runs, "MOST_RUNS", 4)
     runs = scattered(2, BLOCK, length=1)
     across = Runs(np.array([BLOCK - 1]), np.array([BLOCK]), np.array([0]))
-    rows = rows_of(runs.paint(across))
+    rows = make_set_rows(runs.paint(across))
     assert listed(rows.where(rows.size == 0)) == [(BLOCK - 2, BLOCK, 0, None)]
     assert rows.first.tolist() == [0, BLOCK - 2, BLOCK + 2]
 
@@ -170,6 +177,6 @@ def test_what_lies_in_two_blocks_is_a_row_and_the_rest_a_set_in_each(monkeypatch
 def test_bits_that_changed_between_the_same_ends_are_a_change():
     runs = scattered(2, 100)
     other = Runs(*(np.delete(column, 50) for column in runs.columns()))
-    old = rows_of(runs)
-    change = difference(read(old), other)
+    old = make_set_rows(runs)
+    change = find_difference(read(old), other)
     assert len(change.written) == 1 and not change.is_new.any() and not len(change.gone)

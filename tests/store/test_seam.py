@@ -19,7 +19,7 @@ NOTHING = RUNS.empty_table()
 
 
 def queue(**given):
-    return QueueRecord("jobs-0", "jobs", attributes.complete(given), {"a": "b"}, NOW, NOW)
+    return QueueRecord("jobs-0", "jobs", attributes.complete_attributes(given), {"a": "b"}, NOW, NOW)
 
 
 @pytest.mark.parametrize("record", [HELD, RELEASED, LATE, UNTOUCHED])
@@ -57,7 +57,7 @@ def test_a_change_of_a_queue_counts_its_revision_up_and_what_changes_nothing_is_
     before = queue(VisibilityTimeout=5)
     assert before.changed(dict(before.attributes), {"a": "b"}, NOW + 1) is before
     for changed in (
-        before.changed(attributes.complete({"VisibilityTimeout": 6}), before.tags, NOW + 1),
+        before.changed(attributes.complete_attributes({"VisibilityTimeout": 6}), before.tags, NOW + 1),
         before.changed(before.attributes, {}, NOW + 1),
     ):
         assert (changed.id, changed.name, changed.created_at) == ("jobs-0", "jobs", NOW)
@@ -69,7 +69,7 @@ def test_a_change_of_a_queue_counts_its_revision_up_and_what_changes_nothing_is_
 
 def test_q7_what_has_expired_when_the_period_is_raised_stays_so():
     before = queue(MessageRetentionPeriod=60)
-    raised = before.changed(attributes.complete({"MessageRetentionPeriod": 600}), before.tags, NOW)
+    raised = before.changed(attributes.complete_attributes({"MessageRetentionPeriod": 600}), before.tags, NOW)
     assert raised.expired_before == raised.retention.expired_before == NOW - 60 * SECOND
     assert raised.retention.period == 600 * SECOND
     assert before.changed(before.attributes, {}, NOW).expired_before == -1, "another change says nothing about it"

@@ -12,9 +12,9 @@ from ledger.endpoint.keys import Caller
 from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.ledger import Ledger
 from ledger.queue import Queue
-from ledger.rules.arns import Account, not_ours, queue_of
+from ledger.rules.arns import Account, explain_foreign_arn, queue_of
 
-LONGEST_LOGGED_NAME = 100
+MOST_LOGGED_NAME_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Call:
     def queue_asked(self) -> str | None:
         """The access log's name of the call's queue, which may not exist."""
         name = self.known_name or self.queue_named or self.parameters.get("QueueName")
-        return str(name)[:LONGEST_LOGGED_NAME] if name else None
+        return str(name)[:MOST_LOGGED_NAME_CHARACTERS] if name else None
 
     @cached_property
     def _name(self) -> str:
@@ -80,16 +80,16 @@ class Call:
         queue = self.ledger.queue(name)
         self._found.append(queue)
         policy = queue.access.made.attributes.get("Policy")
-        keys.require(self.caller, action or self.action, queue.arn, policy, self.account)
+        keys.require_permission(self.caller, action or self.action, queue.arn, policy, self.account)
         return queue
 
-    def of_arn(self, parameter: str, action: str | None = None) -> Queue:
+    def find_queue_of_parameter(self, parameter: str, action: str | None = None) -> Queue:
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
         """Return the queue of an ARN, as `named`, but raise ResourceNotFound, which names `parameter`."""
         name = queue_of(arn)
-        if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
+        if name is None or ":" not in arn or explain_foreign_arn(arn, self.account) is not None:
             raise _no_resource(parameter)
         try:
             return self.named(name, action)
@@ -98,7 +98,7 @@ class Call:
 
     def require_owner(self) -> None:
         """Raise a Refusal (AccessDenied) for another account, in an action that names no existing queue."""
-        keys.require(self.caller, self.action, "", None, self.account)
+        keys.require_permission(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:
         return addresses.url_of(self.base, self.account.account_id, name)

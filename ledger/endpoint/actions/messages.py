@@ -7,7 +7,7 @@ from typing import Any
 
 from ledger.claim import Claim, ReceiveAttempt
 from ledger.endpoint.actions.call import Call
-from ledger.endpoint.shapes import message_as_sqs, require_no_lists, sent_as_sqs, to_send
+from ledger.endpoint.shapes import make_entry, message_as_sqs, require_no_lists, sent_as_sqs
 from ledger.endpoint.statuses import query_code
 from ledger.errors import InvalidParameterValue, LedgerError, MissingParameter
 from ledger.results import HandleOutcome, SendOutcome
@@ -28,13 +28,13 @@ class Waiting:
     def poll(self, *, last: bool) -> Result | None:
         """Return the answer, or None to wait longer (not from the `last` poll)."""
         claim = self._attempt.poll(last=last)
-        return None if claim is None else _received(self._call, claim)
+        return None if claim is None else _answer_receive(self._call, claim)
 
 
 def send(call: Call) -> Result:
     queue = call.queue()
     require_no_lists(call.action, [call.parameters])
-    (outcome,) = queue.send(to_send(call.parameters, call.trace), all_or_nothing=True)
+    (outcome,) = queue.send(make_entry(call.parameters, call.trace), all_or_nothing=True)
     return sent_as_sqs(outcome, call.parameters)
 
 
@@ -47,7 +47,7 @@ def receive(call: Call) -> Result | Waiting:
         queue.access,
         limits.maximum_messages(1 if most is None else most, limits.SQS),
         call.get("VisibilityTimeout"),
-        None if wait is None else limits.wait(wait, limits.SQS),
+        None if wait is None else limits.check_wait(wait, limits.SQS),
         call.get("ReceiveRequestAttemptId"),
     )
     waiting = Waiting(call, queue.id, attempt)
@@ -70,7 +70,7 @@ def purge(call: Call) -> Result:
     return {}
 
 
-def _received(call: Call, claim: Claim) -> dict[str, Any]:
+def _answer_receive(call: Call, claim: Claim) -> dict[str, Any]:
     system = (call.get("AttributeNames") or []) + (call.get("MessageSystemAttributeNames") or [])
     own = call.get("MessageAttributeNames") or []
     messages = [message_as_sqs(message, system, own) for message in claim.messages()]
@@ -78,7 +78,7 @@ def _received(call: Call, claim: Claim) -> dict[str, Any]:
 
 
 def send_batch(call: Call) -> Result:
-    queue, entries = call.queue(), _entries(call)
+    queue, entries = call.queue(), _require_entries(call)
     require_length(entries)
     require_no_lists(call.action, entries)
     prepared: list[Any] = [_prepare(entry, call.trace) for entry in entries]
@@ -95,26 +95,26 @@ def send_batch(call: Call) -> Result:
 def _prepare(entry: Mapping[str, Any], trace: str | None) -> Mapping[str, object] | LedgerError:
     """Return an entry for `Queue.send`, or its error, which fails only that entry."""
     try:
-        return to_send(entry, trace)
+        return make_entry(entry, trace)
     except LedgerError as error:
         return error
 
 
 def delete_batch(call: Call) -> Result:
-    queue, entries = call.queue(), _entries(call)
+    queue, entries = call.queue(), _require_entries(call)
     return _answer(entries, queue.delete([entry["ReceiptHandle"] for entry in entries]), [{}] * len(entries))
 
 
 def change_visibility_batch(call: Call) -> Result:
     """Set visibility timeouts. An entry without one gets the queue's."""
-    queue, entries = call.queue(), _entries(call)
+    queue, entries = call.queue(), _require_entries(call)
     default = int(queue.access.made.attributes["VisibilityTimeout"])
     timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]
     outcomes = queue.change_visibility([entry["ReceiptHandle"] for entry in entries], timeouts)
     return _answer(entries, outcomes, [{}] * len(entries))
 
 
-def _entries(call: Call) -> list[dict[str, Any]]:
+def _require_entries(call: Call) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = call.parameters["Entries"]
     require_entries(entries, f"{call.action}RequestEntry")
     return entries

@@ -18,8 +18,8 @@ from ledger.errors import (
 )
 from ledger.queue import Queue
 from ledger.rules.attributes import ATTRIBUTES, FIFO_ATTRIBUTES, OURS
-from ledger.rules.limits import MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED, whole_number
-from ledger.rules.redrive import MoveTask, source_of
+from ledger.rules.limits import MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED, check_whole_number
+from ledger.rules.redrive import MoveTask, parse_source_arn
 
 Result = Mapping[str, object]
 
@@ -63,67 +63,75 @@ def url(call: Call) -> Result:
 
 def list_queues(call: Call) -> Result:
     call.require_owner()
-    most, after = _page(call)
+    most, after = _read_page(call)
     queues: list[Queue] = call.ledger.list_queues(call.get("QueueNamePrefix") or "", after, most + 1)
     names = [queue.name for queue in queues]
-    return _names(call, "QueueUrls", names, most) if names else {}
+    return _answer_page(call, "QueueUrls", names, most) if names else {}
 
 
 def dead_letter_sources(call: Call) -> Result:
-    most, after = _page(call)
-    return _names(call, "queueUrls", call.queue().dead_letter_source_queues(after, most + 1), most)
+    most, after = _read_page(call)
+    return _answer_page(call, "queueUrls", call.queue().dead_letter_source_queues(after, most + 1), most)
 
 
-def _page(call: Call) -> tuple[int, str]:
+def _read_page(call: Call) -> tuple[int, str]:
     """Return the size of the page, and the name after which the page begins."""
     max_results, token = call.get("MaxResults"), call.get("NextToken")
     if token and max_results is None:
         sentence = "MaxResults is a mandatory parameter when you provide a value for NextToken."
         raise Refusal("UnsupportedOperation", sentence)
-    most = MAXIMUM_RESULTS if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_RESULTS)
-    return most, _name_in(token) if token else ""
+    most = MAXIMUM_RESULTS if max_results is None else check_whole_number("MaxResults", max_results, 1, MAXIMUM_RESULTS)
+    return most, _decode_token(token) if token else ""
 
 
-def _name_in(token: str) -> str:
+def _decode_token(token: str) -> str:
     try:
         name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         name = ""
-    if not name or _token(name) != token:
+    if not name or _encode_token(name) != token:
         raise InvalidParameterValue("NextToken", token, "This service did not issue the token")
     return name
 
 
-def _token(name: str) -> str:
+def _encode_token(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
-def _names(call: Call, member: str, names: Sequence[str], most: int) -> Result:
+def _answer_page(call: Call, member: str, names: Sequence[str], most: int) -> Result:
     """Return a page of queue URLs. As in SQS, only a request with MaxResults gets a token."""
     result: dict[str, object] = {member: [call.url(name) for name in names[:most]]}
     if len(names) > most and call.get("MaxResults") is not None:
-        result["NextToken"] = _token(names[most - 1])
+        result["NextToken"] = _encode_token(names[most - 1])
     return result
 
 
-_COUNTED = {
+_COUNTED_ATTRIBUTES = {
     "ApproximateNumberOfMessages": "visible",
     "ApproximateNumberOfMessagesDelayed": "delayed",
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
 }
-_KNOWN = {*ATTRIBUTES, *FIFO_ATTRIBUTES, *_COUNTED, "All", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"}
+_KNOWN_ATTRIBUTES = {
+    *ATTRIBUTES,
+    *FIFO_ATTRIBUTES,
+    *_COUNTED_ATTRIBUTES,
+    "All",
+    "QueueArn",
+    "CreatedTimestamp",
+    "LastModifiedTimestamp",
+}
 
 
 def get_attributes(call: Call) -> Result:
     """Return the named attributes. `All` means SQS's: a request must name the ledger's own."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
-        if name not in _KNOWN:
+        if name not in _KNOWN_ATTRIBUTES:
             raise InvalidAttributeName(f"Unknown Attribute {name}.")
     wanted_names = set(names)
     all_attributes = queue.attributes()
-    if wanted_names.intersection(("All", *_COUNTED)):
-        all_attributes.update(_counts(queue))
+    if wanted_names.intersection(("All", *_COUNTED_ATTRIBUTES)):
+        all_attributes.update(_count_messages(queue))
     every = "All" in wanted_names
     answer = {
         name: text for name, text in all_attributes.items() if name in wanted_names or (every and name not in OURS)
@@ -131,9 +139,9 @@ def get_attributes(call: Call) -> Result:
     return {"Attributes": answer} if answer else {}
 
 
-def _counts(queue: Queue) -> dict[str, str]:
+def _count_messages(queue: Queue) -> dict[str, str]:
     counts = queue.counts()
-    return {name: str(getattr(counts, field)) for name, field in _COUNTED.items()}
+    return {name: str(getattr(counts, field)) for name, field in _COUNTED_ATTRIBUTES.items()}
 
 
 def set_attributes(call: Call) -> Result:
@@ -184,17 +192,19 @@ def remove_permission(call: Call) -> Result:
 
 def start_move_task(call: Call) -> Result:
     """Start a task, if the caller may also send to a destination that the request names."""
-    source = call.of_arn("SourceArn")
-    destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
+    source = call.find_queue_of_parameter("SourceArn")
+    destination = (
+        call.find_queue_of_parameter("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
+    )
     handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
     return {"TaskHandle": handle}
 
 
 def list_move_tasks(call: Call) -> Result:
     max_results = call.get("MaxResults")
-    most = 1 if max_results is None else whole_number("MaxResults", max_results, 1, MAXIMUM_TASKS_LISTED)
-    source = call.of_arn("SourceArn")
-    results = [_as_sqs(call, source, task) for task in source.list_message_move_tasks(most)]
+    most = 1 if max_results is None else check_whole_number("MaxResults", max_results, 1, MAXIMUM_TASKS_LISTED)
+    source = call.find_queue_of_parameter("SourceArn")
+    results = [_describe_task(call, source, task) for task in source.list_message_move_tasks(most)]
     return {"Results": results} if results else {}
 
 
@@ -204,11 +214,11 @@ def cancel_move_task(call: Call) -> Result:
     Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
     """
     handle = call.parameters["TaskHandle"]
-    queue = call.queue_of(source_of(handle), "SourceArn")
+    queue = call.queue_of(parse_source_arn(handle), "SourceArn")
     return {"ApproximateNumberOfMessagesMoved": queue.cancel_message_move_task(handle)}
 
 
-def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
+def _describe_task(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
     """Return a task as SQS's answers have it. Recorded: only a running task has its handle."""
     fields = {
         "TaskHandle": task.task if task.is_running else None,

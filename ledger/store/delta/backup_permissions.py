@@ -51,11 +51,11 @@ class FolderRights(NamedTuple):
         limit = bits if acl is None else bits._replace(group=7)
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
-    def of_files(self, bits: AccessBits) -> FolderRights:
+    def limit_for_files(self, bits: AccessBits) -> FolderRights:
         """Return the rights of later files in such a folder."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
         # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
-        mode = mode_of_acl(acl) if acl else bits.common(access_bits(self.mode, self.acl)).limit_mode(self.mode)
+        mode = mode_of_acl(acl) if acl else bits.intersect(access_bits(self.mode, self.acl)).limit_mode(self.mode)
         return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
 
 
@@ -88,7 +88,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
         if of_folder is None:
             of_folder = rights[path.parts[0]].limited(limits[f"{path.parts[0]}/"])
         in_log = path.parts[1:2] == (LOG,)
-        of_files = of_folder.of_files(limits.get("/".join(path.parts[: 1 + in_log]), AccessBits()))
+        of_files = of_folder.limit_for_files(limits.get("/".join(path.parts[: 1 + in_log]), AccessBits()))
         for file in files:
             opened = os.open(file, _OPENING, dir_fd=descriptor)
             try:
@@ -119,7 +119,7 @@ def _limits_within(replaced: Path, name: str, group: int) -> dict[str, AccessBit
         in_log = Path(folder).is_relative_to(replaced / log)
         for key, paths in ((log if in_log else name, files), (f"{name}/", () if in_log else {*folders} - {LOG})):
             for path in paths:
-                limits[key] = limits[key].common(_bits_of(Path(folder, path), group))
+                limits[key] = limits[key].intersect(_bits_of(Path(folder, path), group))
     return limits
 
 
@@ -131,10 +131,10 @@ def _rights_of(folder: Path) -> FolderRights | None:
     if not stat.S_ISDIR(status.st_mode):
         return None
     mode = stat.S_IMODE(status.st_mode)
-    return FolderRights(status.st_uid, status.st_gid, mode, acl_of(folder, ACCESS_ACL), acl_of(folder, DEFAULT_ACL))
+    return FolderRights(status.st_uid, status.st_gid, mode, read_acl(folder, ACCESS_ACL), read_acl(folder, DEFAULT_ACL))
 
 
-def acl_of(path: Path, name: str) -> bytes | None:
+def read_acl(path: Path, name: str) -> bytes | None:
     """Return an ACL (ACCESS_ACL or DEFAULT_ACL) as the kernel stores it, or None. Follow no link."""
     try:
         return os.getxattr(path, name, follow_symlinks=False)
@@ -206,10 +206,10 @@ def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
     group = root.stat().st_gid
     bits = _bits_at(root, group)
     for table in tables:
-        bits = bits.common(_bits_at(table, group))
+        bits = bits.intersect(_bits_at(table, group))
         for folder, folders, files in os.walk(table):
             for name in (*folders, *files):
-                bits = bits.common(_bits_of(Path(folder, name), group))
+                bits = bits.intersect(_bits_of(Path(folder, name), group))
     of_group, of_others, of_named = bits
     return Privacy(group, AccessBits(of_group & of_named, of_others & of_named))
 
@@ -234,10 +234,10 @@ def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
         return AccessBits()
     except OSError:
         return AccessBits(0, 0, 0)
-    bits = access_bits(status.st_mode, acl_of(path, ACCESS_ACL))
+    bits = access_bits(status.st_mode, read_acl(path, ACCESS_ACL))
     if status.st_gid != group:
         bits = bits._replace(group=bits.others)
     if not stat.S_ISDIR(status.st_mode):
         return AccessBits(*(one | one >> 2 for one in bits))
-    default = acl_of(path, DEFAULT_ACL) if has_content else None
-    return bits if default is None else bits.common(access_bits(0, default))
+    default = read_acl(path, DEFAULT_ACL) if has_content else None
+    return bits if default is None else bits.intersect(access_bits(0, default))

@@ -38,14 +38,22 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, claimed_folder, not_empty, read_manifest
+from ledger.backup_folder import (
+    BACKUP_FORMAT,
+    MANIFEST,
+    TABLES_FOLDER,
+    UNFINISHED,
+    claimed_folder,
+    not_empty,
+    read_manifest,
+)
 from ledger.delta_log.data_files import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
-from ledger.delta_log.history import CHECKPOINT, checkpointed
+from ledger.delta_log.history import CHECKPOINT, list_checkpoints
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, LedgerError, StorageFailed
-from ledger.place import here, require_open_above
+from ledger.place import locate_here, require_open_above
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.upkeep import VERSIONS
@@ -86,7 +94,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         bound = "Must be a path on this machine: backups are made of ledgers on local paths"
         raise InvalidParameterValue("root", places["queues"].text, bound, "Use the storage's own versions of objects.")
     locations = {name: Path(os.path.realpath(place.text)) for name, place in places.items()}
-    root, folder = Path(os.path.realpath(Path(places["queues"].text).parent)), _local("dest", dest)
+    root, folder = Path(os.path.realpath(Path(places["queues"].text).parent)), _require_local("dest", dest)
     if any(folder.is_relative_to(place) for place in (root, *locations.values())):
         raise InvalidParameterValue(
             "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder outside it."
@@ -101,7 +109,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
     with _naming_damage(engine), translating_errors(str(folder), DeltaError), claimed_folder(folder) as made:
-        return _written(root, folder, made, locations, tables, taken_at, report)
+        return _write_backup(root, folder, made, locations, tables, taken_at, report)
 
 
 @contextlib.contextmanager
@@ -115,7 +123,7 @@ def _naming_damage(engine: Engine) -> Iterator[None]:
         raise damage from error
 
 
-def _written(
+def _write_backup(
     root: Path,
     folder: Path,
     made: Sequence[Path],
@@ -126,22 +134,22 @@ def _written(
 ) -> BackupReport:
     privacy = privacy_of(root, locations.values())
     _sync(folder / UNFINISHED)
-    (folder / FOLDER).mkdir(mode=0o700)
+    (folder / TABLES_FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
         report(f"backup: {name}, version {table.version()}")
-        _copy_table(locations[name], table, folder / FOLDER / name)
-    _forget_later_receipts(folder / FOLDER / "receipts", tables["visibility"].version())
-    files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / FOLDER)}
-    versions = {name: DeltaTable(str(folder / FOLDER / name)).version() for name in ORDER}
-    manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
+        _copy_table(locations[name], table, folder / TABLES_FOLDER / name)
+    _forget_later_receipts(folder / TABLES_FOLDER / "receipts", tables["visibility"].version())
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / TABLES_FOLDER)}
+    versions = {name: DeltaTable(str(folder / TABLES_FOLDER / name)).version() for name in ORDER}
+    manifest = {"format": BACKUP_FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
     _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
-    inner = sorted((folder / FOLDER).rglob("*"))
+    inner = sorted((folder / TABLES_FOLDER).rglob("*"))
     limited = [privacy.limit(path) for path in (*inner, folder / f"{MANIFEST}.tmp", *({folder} & {*made}))]
     if not all(limited):
         report(f"backup: the file system of {folder} keeps no modes: others may read what the ledger keeps from them")
     with contextlib.suppress(OSError):
-        (folder / FOLDER).chmod((folder / FOLDER / "queues").stat().st_mode & 0o7777)
-    _sync_folders(folder / FOLDER)
+        (folder / TABLES_FOLDER).chmod((folder / TABLES_FOLDER / "queues").stat().st_mode & 0o7777)
+    _sync_folders(folder / TABLES_FOLDER)
     (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
     (folder / UNFINISHED).unlink()
     for path in (folder, *(new_folder.parent for new_folder in made)):
@@ -163,10 +171,10 @@ def restore_backup(
         LedgerTooNew: A newer release wrote the backup.
         StorageFailed: The storage failed.
     """
-    backup, place = _local("source", source), _local("root", root)
+    backup, place = _require_local("source", source), _require_local("root", root)
     manifest = read_manifest(backup)
     if os.path.ismount(place):
-        raise _mounted(place)
+        raise _make_mount_error(place)
     is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
     if is_taken and not replace:
         raise InvalidParameterValue(
@@ -185,9 +193,9 @@ def restore_backup(
                 made.mkdir(mode=0o700)
             for name in ORDER:
                 report(f"restore: {name}")
-                for path in _files(backup / FOLDER / name):
-                    _copy(path, made / name / path.relative_to(backup / FOLDER / name))
-                _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
+                for path in _files(backup / TABLES_FOLDER / name):
+                    _copy(path, made / name / path.relative_to(backup / TABLES_FOLDER / name))
+                _give_identity(made / name, int(manifest["versions"][name]), _find_newest_version(place / name))
             # Processes of the earlier ledger make their lock files here.
             (made / LOCKS).mkdir()
             not_kept = keep_permissions(place, made)
@@ -208,7 +216,7 @@ def restore_backup(
         except OSError as error:
             # A mount from the same disk does not look like one.
             if error.errno == errno.EBUSY:
-                raise _mounted(place) from error
+                raise _make_mount_error(place) from error
             raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -216,7 +224,7 @@ def restore_backup(
     return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
 
 
-def _mounted(place: Path) -> InvalidParameterValue:
+def _make_mount_error(place: Path) -> InvalidParameterValue:
     return InvalidParameterValue(
         "root",
         str(place),
@@ -261,8 +269,8 @@ def _exchange(first: Path, second: Path) -> bool:
     return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
-def _local(field: str, path: object) -> Path:
-    place = here(field, path)
+def _require_local(field: str, path: object) -> Path:
+    place = locate_here(field, path)
     if not place.is_local:
         bound = "Must be a path on this machine: backups are made and restored on local paths"
         raise InvalidParameterValue(field, place.text, bound, "Copy a backup to and from other storage as it is.")
@@ -283,7 +291,7 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
 
     map_at_once(copy, sizes, AT_ONCE)
     numbered = [(int(file.name[:20]), file) for file in (source / LOG).iterdir() if file.name[:20].isdecimal()]
-    checkpoints = [at for at in checkpointed([f"{LOG}/{file.name}" for _, file in numbered]) if at <= version]
+    checkpoints = [at for at in list_checkpoints([f"{LOG}/{file.name}" for _, file in numbered]) if at <= version]
     for number, path in numbered:
         if max(checkpoints, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
             shutil.copyfile(path, dest / LOG / path.name)
@@ -299,7 +307,7 @@ def _give_identity(table: Path, version: int, replaced: int) -> None:
     _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
 
 
-def _newest(table: Path) -> int:
+def _find_newest_version(table: Path) -> int:
     log = table / LOG
     versions = [version_of(f"{LOG}/{file.name}") for file in log.iterdir()] if log.is_dir() else []
     return max((version for version in versions if version is not None), default=-1)

@@ -28,7 +28,7 @@ from ledger.delta_log.history import CHECKPOINT
 from ledger.delta_log.object_store import STORES, ObjectStore
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError
-from ledger.place import here, remove_empty, require_open_above
+from ledger.place import locate_here, remove_empty, require_open_above
 from ledger.store.delta.commit.locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import NEEDED, TABLES
@@ -66,7 +66,7 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
         InvalidParameterValue: Only Spark reaches the files of this storage.
         StorageFailed: The storage failed.
     """
-    place = here("root", root)
+    place = locate_here("root", root)
     if place.is_local:
         require_open_above(Path(place.text))
         return _destroy_root(Path(place.text), dry_run=dry_run)

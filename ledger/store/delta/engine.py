@@ -356,7 +356,9 @@ def require_ends(files: Files, ends: Sequence[SegmentEnd]) -> None:
     """Raise SegmentTaken if a segment does not end where its writer left it."""
     for end in ends:
         segment_files = files.of((end.queue, str(end.lane), end.segment))
-        last = files.statistics.last_ordinal(end.segment) if segment_files and files.statistics is not None else None
+        last = (
+            files.statistics.find_last_ordinal(end.segment) if segment_files and files.statistics is not None else None
+        )
         # Files without statistics do not show their last ordinal.
         if last != end.last or (segment_files and last is None):
             raise SegmentTaken(f"the segment {end.segment} ends at {last}, and this writer left it at {end.last}")

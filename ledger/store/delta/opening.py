@@ -28,7 +28,7 @@ from ledger.delta_log.spark_sessions import (
     warn_if_forgotten,
 )
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
-from ledger.place import here
+from ledger.place import locate_here
 from ledger.rules.location import (
     DEFAULT_OPTIONS,
     DELTA_RS_COMMITS,
@@ -37,19 +37,19 @@ from ledger.rules.location import (
     SAFE_FOR_SPARK,
     SCHEMA_PREFIX,
     Location,
-    as_text,
-    for_delta_rs,
-    for_spark,
+    convert_options,
+    explain_unknown_scheme,
+    find_hadoop_option,
     is_name,
-    of_hadoop,
+    name_for_delta_rs,
+    name_for_spark,
     of_spark,
     recorded,
-    unknown,
     with_defaults,
 )
 from ledger.runtime.threads import map_at_once, renew_in_child
 from ledger.settings import ENGINES, STATEMENT, Settings
-from ledger.store.delta.commit.clocks import SteadyClock, StorageClock, probe, probe_of
+from ledger.store.delta.commit.clocks import SteadyClock, StorageClock, make_object_probe, make_probe
 from ledger.store.delta.commit.locks import LOCKS, NoLock, TableLock, releasing
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.storage_safety import PutTrust, require_committer, require_conditional_puts, require_safe
@@ -107,10 +107,10 @@ def open_tables(
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
-    user_options = as_text(storage_options)
+    user_options = convert_options(storage_options)
     by_name = _locations(root, spark, create and not read_only)
-    locations = {name: for_delta_rs(location) for name, location in by_name.items()}
-    of_spark = {name: for_spark(location) for name, location in locations.items()}
+    locations = {name: name_for_delta_rs(location) for name, location in by_name.items()}
+    of_spark = {name: name_for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
     if place.is_local:
@@ -126,13 +126,13 @@ def open_tables(
 
         require_s3a(spark)
         user_options = user_options or storage_options_of(spark, place.text.split("/")[2])
-    options = _options(user_options)
-    chosen = _engine(root, engine, scheme, locations, spark, options, settings)
+    options = _complete_options(user_options)
+    chosen = _choose_engine(root, engine, scheme, locations, spark, options, settings)
     by_delta_rs = chosen.name == "delta-rs"
     files = _files(place, user_options, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     at_once = files is not None
-    missing = [name for name, exists in zip(TABLES, _of_each(chosen.exists, TABLES, at_once)) if not exists]
+    missing = [name for name, exists in zip(TABLES, _call_for_each(chosen.exists, TABLES, at_once)) if not exists]
     if missing and (read_only or not create):
         contents = _describe_contents(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
@@ -140,16 +140,16 @@ def open_tables(
     confirming_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
-            storage_clock = probe(folder.parent / LOCKS)
+            storage_clock = make_probe(folder.parent / LOCKS)
         elif files is not None:
-            storage_clock = confirming_clock = probe_of(files)
+            storage_clock = confirming_clock = make_object_probe(files)
     steady = SteadyClock(clock, passing or passing_of(clock), settings.maximum_clock_skew)
     clocks = StorageClock(steady, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local and not read_only and not missing:
         require_writable(folder.parent)
     if place.is_local and not read_only:
-        locks = _locks(root, folder.parent / LOCKS, there=not missing)
+        locks = _make_locks(root, folder.parent / LOCKS, there=not missing)
 
     def check_clock() -> None:
         try:
@@ -201,7 +201,7 @@ def open_tables(
     if owner is None:
         renew_in_child(transactions, _renew_owner)
     log.info("%s opened through %s%s", root, chosen.name, ", read-only" if read_only else "")
-    by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
+    by_spark = _make_spark_outputs(chosen, spark, of_spark, settings.sync)
     readiness = Readiness(
         chosen, folder.parent if place.is_local else None, steady, storage_clock, settings.maximum_clock_skew
     )
@@ -225,7 +225,7 @@ def _renew_owner(transactions: Transactions) -> None:
     transactions.owner = default_owner()
 
 
-def _of_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
+def _call_for_each(call: Callable[[str], Answer], tables: Iterable[str], at_once: bool) -> list[Answer]:
     """Return a call's answer for each table. On an object store, make the slow calls `at_once`."""
     names = list(tables)
     return map_at_once(call, names, len(names)) if at_once and names else [call(name) for name in names]
@@ -236,7 +236,7 @@ def _run_at_once(*calls: Callable[[], None]) -> None:
 
 
 def _check(root: str, engine: Engine, at_once: bool, tables: Sequence[str]) -> None:
-    layouts = dict(zip(tables, _of_each(engine.layout, tables, at_once)))
+    layouts = dict(zip(tables, _call_for_each(engine.layout, tables, at_once)))
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
         if name == "queues":
@@ -264,8 +264,8 @@ def _describe_contents(missing: Sequence[str], folder: Path | None, files: Objec
     return "the folder holds other things" if any(folder.iterdir()) else "the folder is empty"
 
 
-def _options(user_options: Mapping[str, str]) -> dict[str, str]:
-    hadoop = of_hadoop(user_options)
+def _complete_options(user_options: Mapping[str, str]) -> dict[str, str]:
+    hadoop = find_hadoop_option(user_options)
     if hadoop:
         raise InvalidParameterValue("storage_options", hadoop[0], "Is an option of Hadoop, not of delta-rs", hadoop[1])
     return with_defaults(user_options, DEFAULT_OPTIONS)
@@ -297,7 +297,7 @@ def _require_known(root: str, scheme: str, engine: Engine) -> None:
     try:
         engine.exists("queues")
     except StorageFailed as error:
-        bound, fix = unknown(scheme)
+        bound, fix = explain_unknown_scheme(scheme)
         raise InvalidParameterValue(
             "root", root, f"{bound}, and Spark says: {reason(error.__cause__ or error)}", fix
         ) from error
@@ -314,13 +314,13 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
             raise InvalidParameterValue(
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
-        return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
+        return find_schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
     # The engines disagree on %20 in a URI, so a local root stays a path.
-    place = here("root", root)
+    place = locate_here("root", root)
     return {name: place.below(name).text for name in TABLES}
 
 
-def _locks(root: str, folder: Path, there: bool) -> dict[str, Any]:
+def _make_locks(root: str, folder: Path, there: bool) -> dict[str, Any]:
     try:
         return {name: TableLock(folder, name) for name in TABLES}
     except OSError as error:
@@ -329,7 +329,7 @@ def _locks(root: str, folder: Path, there: bool) -> dict[str, Any]:
         raise InvalidParameterValue("root", root, bound, fix) from error
 
 
-def _engine(
+def _choose_engine(
     root: str,
     engine: str,
     scheme: str,
@@ -342,7 +342,7 @@ def _engine(
     if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in DELTA_RS_COMMITS):
         if scheme not in DELTA_RS_COMMITS:
             if scheme not in SAFE_FOR_SPARK:
-                raise InvalidParameterValue("root", root, *unknown(scheme))
+                raise InvalidParameterValue("root", root, *explain_unknown_scheme(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.by_delta_rs import DeltaRsEngine
 
@@ -370,7 +370,7 @@ def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str]
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)
 
 
-def _by_spark(
+def _make_spark_outputs(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
 ) -> SparkOutputTables | None:
     if spark is None or not has_jvm(spark):
@@ -389,7 +389,7 @@ def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[st
     return Frames(spark, store, locations)
 
 
-def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
+def find_schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
     """Return the locations of a ledger's tables in a catalog schema. With `create`, make the schema and missing tables.
 
     Without it, raises LedgerDoesNotExist if the schema or a table does not exist.

@@ -16,19 +16,19 @@ from ledger.delta_log.damage import LOST
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.storage import LOG
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, StorageFailed
-from ledger.place import here, name_of_group, name_of_user, require_open_above
+from ledger.place import locate_here, name_of_group, name_of_user, require_open_above
 from ledger.rules.location import recorded
 from ledger.rules.permissions import (
     ACCESS_ACL,
     DEFAULT_ACL,
     LocalEntry,
+    can_enter,
     default_acl,
+    find_missing_right,
     is_shared,
-    lacking,
-    lets_in,
     shared_mode,
 )
-from ledger.store.delta.backup_permissions import acl_of
+from ledger.store.delta.backup_permissions import read_acl
 from ledger.store.delta.commit.locks import LOCKS
 from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.tables import TABLES
@@ -62,15 +62,15 @@ class SharedLedger:
 
 def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedger:
     """See Ledger.share."""
-    folder = _local(root)
+    folder = _require_local(root)
     number = _group_number(group)
-    if (closed := _closed(folder)) is not None:
-        raise _not_shareable(folder, closed, group, number)
+    if (closed := _find_closed(folder)) is not None:
+        raise _make_sharing_error(folder, closed, group, number)
     if not any((folder / name / LOG).is_dir() for name in TABLES):
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
     folders = files = 0
     is_inherited = True
-    for entry, descriptor in _opened(folder):
+    for entry, descriptor in _open_entries(folder):
         try:
             if descriptor is None:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
@@ -83,13 +83,13 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
             if entry.is_folder:
                 is_inherited = _set_default_acl(descriptor, everyone=everyone) and is_inherited
         except PermissionError as error:
-            raise _not_shareable(folder, entry, group, number) from error
+            raise _make_sharing_error(folder, entry, group, number) from error
         folders, files = folders + entry.is_folder, files + (not entry.is_folder)
-    to_open = tuple(command for _, command in _closed_above(folder, number, everyone=everyone))
+    to_open = tuple(command for _, command in _find_closed_above(folder, number, everyone=everyone))
     return SharedLedger(str(folder), group, everyone, folders, files, is_inherited, to_open)
 
 
-def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
+def _make_sharing_error(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
     """Return the error for an entry that this user may not share, with the way that shares all."""
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
@@ -98,7 +98,7 @@ def _not_shareable(folder: Path, entry: LocalEntry, group: str, number: int) -> 
     else:
         cause = f"{_describe(entry)}: {me} may not share it"
         # Another user may own what is in a closed folder.
-        is_hidden = _closed(Path(entry.path)) is not None
+        is_hidden = _find_closed(Path(entry.path)) is not None
         advice = f"Call it again {'as root' if is_hidden else _sharer(owners, group)}."
     return StorageFailed(entry.path, cause).advised(f"{advice} Files that are shared already stay shared.")
 
@@ -131,18 +131,18 @@ class Permissions:
 
 def look_over(root: str) -> Permissions | None:
     """Return a ledger's Permissions, or None if `root` is not local, is a link, or does not exist."""
-    place = here("root", root)
+    place = locate_here("root", root)
     folder = Path(place.text)
     about = _entry(folder) if place.is_local else None
     if about is None:
         return None
     closed = list[tuple[LocalEntry, str]]()
     if is_shared(about):
-        others = ((entry, lacking(about, entry)) for entry in _entries(folder) if entry.path != about.path)
+        others = ((entry, find_missing_right(about, entry)) for entry in _entries(folder) if entry.path != about.path)
         wrong = [(entry, why) for entry, why in others if why is not None]
-        closed += _closed_above(folder, about.group, everyone=_is_for_everyone(about))
+        closed += _find_closed_above(folder, about.group, everyone=_is_for_everyone(about))
     else:
-        wrong = [(entry, f"is not writable for {name_of_user(os.getuid())}") for entry in _refused(folder)]
+        wrong = [(entry, f"is not writable for {name_of_user(os.getuid())}") for entry in _find_refused(folder)]
     faults = tuple(f"{_describe(entry)} {why}" for entry, why in wrong)
     paths = frozenset(entry.path for entry, _ in wrong)
     opening = " and ".join(f"`{command}`" for _, command in closed)
@@ -152,15 +152,15 @@ def look_over(root: str) -> Permissions | None:
     return Permissions(faults, is_shared(about), command, paths, described, opening)
 
 
-def _closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple[LocalEntry, str]]:
+def _find_closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[tuple[LocalEntry, str]]:
     """Yield each folder above a ledger that its group may not enter, or with `everyone` others may not, and the command
     that opens it."""
     for above in reversed(Path(os.path.realpath(folder)).parents):
         about = _entry(above)
         if about is None:
             continue
-        acl = acl_of(Path(above), ACCESS_ACL)
-        whom = "" if lets_in(about, acl, group) else "g" if about.group == group else "o"
+        acl = read_acl(Path(above), ACCESS_ACL)
+        whom = "" if can_enter(about, acl, group) else "g" if about.group == group else "o"
         whom += "o" if everyone and not about.mode & stat.S_IXOTH and whom != "o" else ""
         if "g" in whom and acl is not None:
             # On such a folder `chmod g+x` changes the mask, and not the group's entry.
@@ -181,7 +181,7 @@ def _users_of(about: LocalEntry) -> str:
 
 
 def _is_for_everyone(root: LocalEntry) -> bool:
-    acl = acl_of(Path(root.path), DEFAULT_ACL)
+    acl = read_acl(Path(root.path), DEFAULT_ACL)
     return bool(root.mode & stat.S_IROTH) if acl is None else acl == default_acl(everyone=True)
 
 
@@ -211,14 +211,14 @@ def _reading_advice(root: Path, about: LocalEntry) -> str:
 
 def require_writable(root: Path) -> None:
     """Raise StorageFailed if this user may not read and write a local ledger's folders and locks."""
-    for entry in _refused(root):
+    for entry in _find_refused(root):
         about = _entry(root)
         cause = f"{_describe(entry)}: {name_of_user(os.getuid())} may not write there"
         advice = "" if about is None else f"To give it to a group: {_command(root, about)}."
         raise StorageFailed(entry.path, cause).advised(f"{advice} {LOOK_ONLY}".strip())
 
 
-def _refused(root: Path) -> Iterator[LocalEntry]:
+def _find_refused(root: Path) -> Iterator[LocalEntry]:
     """Yield the folders and locks that this user may not read and write."""
     places = [*(root / name for name in TABLES), *(root / name / LOG for name in TABLES), root / LOCKS]
     locks = (root / LOCKS).glob("*") if os.access(root / LOCKS, os.R_OK | os.X_OK) else ()
@@ -245,38 +245,38 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
         yield from filter(None, (_entry(error.filename) for error in refusals))
 
 
-def _opened(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
+def _open_entries(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the same as `_entries`, each with its descriptor, or None if this user may not open it.
 
     By a path, root could give away the target of a link that replaced a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
-        yield _of(str(root), os.fstat(top)), top
+        yield _make_entry(str(root), os.fstat(top)), top
         for name in (*TABLES, LOCKS, PROBES, LOST):
-            if (closed := _closed(root / name)) is not None:
+            if (closed := _find_closed(root / name)) is not None:
                 yield closed, None
                 continue
             if not (root / name).is_dir():
                 continue
             for folder, folders, files, held in os.fwalk(name, dir_fd=top):
-                yield _of(str(root / folder), os.fstat(held)), held
+                yield _make_entry(str(root / folder), os.fstat(held)), held
                 # The walk passes by closed folders without an error.
-                yield from ((closed, None) for inner in folders if (closed := _closed(root / folder / inner)))
+                yield from ((closed, None) for inner in folders if (closed := _find_closed(root / folder / inner)))
                 for file in files:
-                    yield from _opened_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
+                    yield from _open_file(str(root / folder / file), file, held, is_lock=name == LOCKS)
     finally:
         os.close(top)
 
 
-def _closed(path: Path) -> LocalEntry | None:
+def _find_closed(path: Path) -> LocalEntry | None:
     """Return a folder that this user may not open, or None."""
     about = _entry(path)
     is_open = about is None or not about.is_folder or os.access(path, os.R_OK | os.X_OK)
     return None if is_open else about
 
 
-def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[tuple[LocalEntry, int | None]]:
+def _open_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[tuple[LocalEntry, int | None]]:
     try:
         descriptor = os.open(name, _OPENING | os.O_NONBLOCK, dir_fd=folder)
     except PermissionError:
@@ -289,7 +289,7 @@ def _opened_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterato
             raise
         return
     try:
-        yield _of(path, os.fstat(descriptor), is_lock=is_lock), descriptor
+        yield _make_entry(path, os.fstat(descriptor), is_lock=is_lock), descriptor
     finally:
         os.close(descriptor)
 
@@ -300,10 +300,10 @@ def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
-    return None if stat.S_ISLNK(status.st_mode) else _of(str(path), status, is_lock=is_lock)
+    return None if stat.S_ISLNK(status.st_mode) else _make_entry(str(path), status, is_lock=is_lock)
 
 
-def _of(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
+def _make_entry(path: str, status: os.stat_result, *, is_lock: bool = False) -> LocalEntry:
     is_file = not stat.S_ISDIR(status.st_mode)
     return LocalEntry(path, status.st_mode, status.st_uid, status.st_gid, is_lock=is_lock and is_file)
 
@@ -326,8 +326,8 @@ def _set_default_acl(folder: int, *, everyone: bool) -> bool:
     return True
 
 
-def _local(root: str) -> Path:
-    place = here("root", root)
+def _require_local(root: str) -> Path:
+    place = locate_here("root", root)
     if not place.is_local:
         fix = "An object store grants rights by its own policies."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)

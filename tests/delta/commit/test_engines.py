@@ -37,7 +37,7 @@ class Decision:
         lanes = Lanes(QUEUE.id, self.snapshot.rows)
         at = positions(lanes.register(pa.array([SEGMENT] * 2), [lane, lane]), [first, last])
         if record is None:
-            edits = lanes.replacing(Runs.empty(), NOW)
+            edits = lanes.replace_runs(Runs.empty(), NOW)
         else:
             edits = lanes.edits(Runs(at[:1], at[1:], pa.array([lanes.code(record)]).to_numpy()), NOW)
         self.edits = edits if heads else edits.filter(pc.not_equal(edits["segment"], ""))

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from ledger.delta_log import delta_rs_commits, log, replay
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerDamaged, LedgerError, StorageFailed
-from ledger.store.delta.commit.clocks import probe
+from ledger.store.delta.commit.clocks import make_probe
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.views.statements import VIEWS
 from tests.delta.commit.test_engines import Decision
@@ -175,7 +175,7 @@ def test_a_lock_file_that_cannot_be_opened_is_named(queue, root):
 
 def test_a_place_that_takes_no_file_is_named_by_the_clock_that_is_read_there(tmp_path):
     with full_disk(), pytest.raises(StorageFailed, match="changed nothing") as failed:
-        probe(tmp_path / "_locks")()
+        make_probe(tmp_path / "_locks")()
     assert failed.value.place == str(tmp_path / "_locks")
 
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.delta_log.data_files import FileStatistics
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables
-from ledger.delta_log.replay import DeltaRsReplay, LogFollower, files_of
+from ledger.delta_log.replay import DeltaRsReplay, LogFollower, read_files
 from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES, Where
@@ -50,7 +50,7 @@ def followed(location, now, opened):
 
 def told(location):
     """What delta-rs tells."""
-    return files_of(DeltaTable(location), TABLES["visibility"])
+    return read_files(DeltaTable(location), TABLES["visibility"])
 
 
 def test_what_was_told_of_transactions_goes_with_a_listing(followed):

@@ -112,18 +112,18 @@ assert codes == [0] * 25, codes
 #: A call of another thread that is in Arrow's code for so many seconds, and one that waits for a lock.
 BUSY = """
 import time
-from ledger.runtime import forks
+from ledger.runtime import threads
 begun, ended = threading.Event(), []
 
-@forks.uses_arrow
+@threads.uses_arrow
 def busy(seconds):
     begun.set()
     time.sleep(seconds)
     ended.append(seconds)
 
-@forks.uses_arrow
+@threads.uses_arrow
 def waits():
-    with forks.waiting():
+    with threads.waiting():
         begun.set()
         time.sleep(3_600)
 
@@ -144,7 +144,7 @@ assert ended_with(in_child(child)) == 0
 os._exit(0)
 """
 TOO_LONG = f"""{BUSY}
-forks.FORK_SECONDS = 0.2
+threads.FORK_SECONDS = 0.2
 begin(busy, 2)
 
 def child():
@@ -161,10 +161,10 @@ assert queue.send(["of the parent"]) and held.delete().messages == 5
 """
 #: A call that does not end, such as one on a network file system that does not answer.
 STUCK = f"""{BUSY}
-forks.FORK_SECONDS = 0.5
+threads.FORK_SECONDS = 0.5
 begin(busy, 3_600)
 assert ended_with(in_child(lambda: None)) == 0
-forks.FORK_SECONDS = 3_600
+threads.FORK_SECONDS = 3_600
 for _ in range(3):
     assert ended_with(in_child(lambda: None)) == 0, "a fork waits for one call only once"
 begin(busy, 3_600)

@@ -50,7 +50,7 @@ def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_ther
     assert files.read(entry).strip() == content
     with pytest.raises(FileNotFoundError):
         files.open("z")
-    files.write({"rows": data_files.parquet(pa.table({"a": [1]}), [])})
+    files.write({"rows": data_files.encode_parquet(pa.table({"a": [1]}), [])})
     assert files.open("rows").read().to_pylist() == [{"a": 1}]
 
 

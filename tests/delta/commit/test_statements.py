@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 
 from ledger import Ledger, RetryLater, Settings, Settled
-from ledger.client.explanation import OF_CLAIM, OF_QUEUE
+from ledger.client.explanation import CLAIM_VERBS, QUEUE_VERBS
 from ledger.delta_log import log as commits
 from ledger.delta_log.statements import DIRECT, STATEMENT
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
@@ -196,7 +196,7 @@ def asked(queue):
         "delete": ((), {}),
         "settle": ((), {"delete": [one.receipt_handle for one in claim]}),
     }
-    assert (*of_queue, *of_claim) == (*OF_QUEUE, *OF_CLAIM)
+    assert (*of_queue, *of_claim) == (*QUEUE_VERBS, *CLAIM_VERBS)
     yield lambda: [queue.explain(verb, *args, **options) for verb, (args, options) in of_queue.items()]
     yield lambda: [claim.explain(verb, *args, **options) for verb, (args, options) in of_claim.items()]
 

@@ -8,7 +8,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import ClocksDisagree
 from ledger.settings import Settings
-from ledger.store.delta.commit.clocks import INTERVAL, StorageClock, probe
+from ledger.store.delta.commit.clocks import INTERVAL, StorageClock, make_probe
 from tests.clock import FrozenClock
 
 SKEW = 30.0
@@ -139,7 +139,7 @@ def test_a_local_path_tells_the_time_and_leaves_nothing_behind(tmp_path):
     from ledger.clock import system_clock
 
     before = system_clock()
-    told = probe(tmp_path / "_locks")()
+    told = make_probe(tmp_path / "_locks")()
     # The kernel notes a file's time by a clock that ticks every few milliseconds.
     assert before - 1_000 <= told <= system_clock() + 1_000
     assert list((tmp_path / "_locks").iterdir()) == []
@@ -149,7 +149,7 @@ def test_the_machine_s_own_clock_is_held_against_a_local_path_and_a_test_s_is_no
     from ledger.store.delta import opening
 
     asked = []
-    monkeypatch.setattr(opening, "probe", lambda folder: lambda: asked.append(folder) or 0)
+    monkeypatch.setattr(opening, "make_probe", lambda folder: lambda: asked.append(folder) or 0)
     Ledger.open(root, engine="delta-rs", clock=FrozenClock())
     assert asked == []
     with pytest.raises(ClocksDisagree):

@@ -173,7 +173,7 @@ def test_frames_of_a_class_made_of_pandas_are_read_as_pandas_are(queue):
     assert [found[body]["n"].value for body in "ab"] == ["1", "1.5"]
     mixed = Frame({"body": ["a", "b"], "d": [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 2, 13, 45)]})
     with pytest.raises(InvalidParameterValue, match=r"column.*d.*Row 1"):
-        tables.arrow_table("messages", mixed)
+        tables.read_arrow_table("messages", mixed)
 
 
 @pytest.mark.parametrize(

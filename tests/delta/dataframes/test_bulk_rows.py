@@ -108,7 +108,7 @@ def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue,
     row = BAD[wrong]
     if wrong != "no attribute":
         with pytest.raises(InvalidParameterValue):
-            message_rules.entry_of(entry(row), queue.access.record().attributes, {})
+            message_rules.parse_entry(entry(row), queue.access.record().attributes, {})
     with pytest.raises(InvalidParameterValue, match="Nothing was sent"):
         queue.send(spark.createDataFrame([("good", None, None, None, None), row], ALL))
     assert queue.counts().stored == 0

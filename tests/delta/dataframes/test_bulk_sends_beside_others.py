@@ -18,7 +18,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
 from ledger.store.delta.dataframes.staging import Staging, TaskStaging
 from ledger.store.delta.model.tables import Where
-from ledger.store.delta.verbs.staged_sends import staged_folders
+from ledger.store.delta.verbs.staged_sends import open_staged_folders
 from tests.clock import FrozenClock
 
 SMALL = Settings(messages_per_segment=64, messages_per_file=32)
@@ -73,7 +73,7 @@ def test_nobody_waits_for_spark_and_no_setting_of_its_session_counts(root, spark
     in_order = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
     with pytest.raises(InvalidParameterValue, match=r"stats.collect.*Nothing was sent"):
         in_order.send(users.sql("SELECT 'x' AS body, 'g' AS message_group_id"))
-    folders = staged_folders(ledger.store)
+    folders = open_staged_folders(ledger.store)
     (folder,) = folders.names()
     for one in (folders, FoldersOfSpark(f"{root}/messages/{staging.FOLDER}", spark)):
         assert one.names() == [folder] and one.has_files(folder)
@@ -123,7 +123,7 @@ def test_two_fifo_sends_at_once_send_each_message_once_and_in_order(root, spark,
     messages = queues[0].receive(None).messages()
     assert sorted(int(message.body) for message in messages) == list(range(90))
     assert len({message.sequence_number for message in messages}) == 90
-    assert len(staged_folders(first.store).names()) == 2, "what lost is removed"
+    assert len(open_staged_folders(first.store).names()) == 2, "what lost is removed"
 
 
 @pytest.mark.parametrize("by", ["tasks", "Spark's writer"])
@@ -156,7 +156,7 @@ def test_a_sender_that_stood_still_until_upkeep_gave_it_up_writes_anew_and_sends
     ledger.store.transactions.on_step = lambda step: step == "staging" and other.delete_queue("jobs")
     with pytest.raises(QueueDoesNotExist):
         queue.send(frame)
-    assert len(staged_folders(ledger.store).names()) == 1, "what was not published is removed"
+    assert len(open_staged_folders(ledger.store).names()) == 1, "what was not published is removed"
 
 
 @pytest.mark.soak
@@ -166,7 +166,7 @@ def test_a_process_killed_between_staging_and_publishing_has_sent_nothing_and_it
     assert ended.returncode == -signal.SIGKILL
     later = FrozenClock(round(time.time() * 1_000) + 1_000 * (staging.ABANDONED + 60))
     ledger = Ledger.open(root, spark, clock=later)
-    queue, folders = ledger.queue("jobs"), staged_folders(ledger.store)
+    queue, folders = ledger.queue("jobs"), open_staged_folders(ledger.store)
     (abandoned,) = folders.names()
     assert queue.counts().stored == 0
     for _ in range(2):

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ledger import Ledger
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, SparkIsNeeded
 from ledger.rules import message
-from ledger.rules.text import forbidden
+from ledger.rules.text import find_forbidden_character
 from ledger.store.delta.dataframes import frames
 from tests.frames import assert_rows
 
@@ -126,7 +126,7 @@ def test_control_characters_of_rows_that_are_sent_as_json_are_escaped_wherever_t
     frame = frame.withColumn("variant", F.parse_json(F.to_json(F.struct("text"))))
     queue.send(frame)
     body = queue.receive().messages()[0].body
-    assert json.loads(body) == row | {"variant": {"text": every}} and forbidden(body) is None
+    assert json.loads(body) == row | {"variant": {"text": every}} and find_forbidden_character(body) is None
 
 
 @pytest.mark.parametrize("text", ["\ufffe", "\uffff"])

@@ -107,9 +107,9 @@ def test_f1_earlier_sends_are_found_in_the_files_that_the_log_names(
 ):
     """Spark reads them by their paths, in which it would take some characters for a pattern."""
     monkeypatch.setattr(bulk_send, "FEW", 0)
-    read, find = [], bulk_send.BulkSender.files_since
+    read, find = [], bulk_send.BulkSender.find_files_since
     monkeypatch.setattr(
-        bulk_send.BulkSender, "files_since", lambda self, *since: read.append(find(self, *since)) or read[-1]
+        bulk_send.BulkSender, "find_files_since", lambda self, *since: read.append(find(self, *since)) or read[-1]
     )
     queue = Ledger.open(str(tmp_path / name), spark, clock=clock).create_queue("q.fifo", FIFO)
     assert queue.send(frame_of(spark, range(4))).count == 4

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ledger.store.delta.dataframes import frames
-from ledger.store.delta.dataframes.frames import MOST_RANGES, reads_of
+from ledger.store.delta.dataframes.frames import MOST_RANGES, plan_reads
 from ledger.store.protocol import RUNS
 
 #: Ordinals of a segment.
@@ -41,7 +41,7 @@ def test_every_message_is_in_just_one_read_however_many_segments_there_are(seed,
     homes = {f"q{n}": [f"s{n}-{m}" for m in range(numbers.randint(1, 12))] for n in range(numbers.randint(1, 6))}
     runs = runs_of(numbers, [name for segments in homes.values() for name in segments], numbers.randint(1, 10))
     wanted = {(r["segment"], seq) for r in runs.to_pylist() for seq in range(r["first_seq"], r["last_seq"] + 1)}
-    parts = found(reads_of(runs, homes), homes)
+    parts = found(plan_reads(runs, homes), homes)
     assert wanted <= set().union(*parts)
     assert sum(map(len, parts)) == len(set().union(*parts)), "no message is in two of them"
 
@@ -49,14 +49,14 @@ def test_every_message_is_in_just_one_read_however_many_segments_there_are(seed,
 def test_few_runs_are_read_and_nothing_else():
     homes = {"q": ["s1", "s2", "s3"]}
     runs = runs_of(random.Random(1), homes["q"], MOST_RANGES // 3)
-    (read,) = found(reads_of(runs, homes), homes)
+    (read,) = found(plan_reads(runs, homes), homes)
     assert read == {(r["segment"], n) for r in runs.to_pylist() for n in range(r["first_seq"], r["last_seq"] + 1)}
 
 
 def test_of_many_runs_the_widest_gaps_are_left_out():
     wide = [(0, 9), (10, 10), (12, 12), *((n, n) for n in range(1_000, 1_100, 2)), (9_000, 9_001)]
     runs = pa.Table.from_pylist([dict(zip(RUNS.names, (0, "s", *run))) for run in wide], schema=RUNS)
-    (read,) = reads_of(runs, {"q": ["s"]})
+    (read,) = plan_reads(runs, {"q": ["s"]})
     assert read.count("BETWEEN") == MOST_RANGES
     assert "seq BETWEEN 9000 AND 9001" in read
     assert "seq BETWEEN 0 AND " in read
@@ -64,4 +64,4 @@ def test_of_many_runs_the_widest_gaps_are_left_out():
 
 def test_messages_that_were_dropped_are_looked_for_nowhere():
     runs = runs_of(random.Random(1), ["s"], 1)
-    assert found(reads_of(runs, {}), {"q": ["s"]}) == [set()]
+    assert found(plan_reads(runs, {}), {"q": ["s"]}) == [set()]

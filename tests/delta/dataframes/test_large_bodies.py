@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger.delta_log import data_files, log
-from ledger.delta_log.data_files import Encoded, parquet, split_rows
+from ledger.delta_log.data_files import Encoded, encode_parquet, split_rows
 
 LARGE = 10_000
 
@@ -65,6 +65,6 @@ def test_parts_have_all_rows_in_order_and_one_that_is_too_large_is_alone():
 def test_a_file_is_the_same_however_often_it_is_made_of_its_rows():
     """Its size is in the log, and a storage that lost it is given it again."""
     files = Encoded({"a": pa.table({"lane": [0, 0], "text": ["x" * 5_000, "y"]})}, ["lane"])
-    assert files["a"] == files["a"] == parquet(pa.table({"lane": [0, 0], "text": ["x" * 5_000, "y"]}), ["lane"])
+    assert files["a"] == files["a"] == encode_parquet(pa.table({"lane": [0, 0], "text": ["x" * 5_000, "y"]}), ["lane"])
     assert files.sizes == {"a": len(files["a"])}
     assert (list(files), len(files)) == (["a"], 1)

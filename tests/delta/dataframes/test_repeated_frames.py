@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ledger.errors import InvalidParameterValue
-from ledger.store.delta.verbs.staged_sends import staged_folders
+from ledger.store.delta.verbs.staged_sends import open_staged_folders
 
 ROWS = 200
 
@@ -41,7 +41,7 @@ def test_rows_that_come_out_differently_when_they_are_written_are_refused_and_no
     with pytest.raises(InvalidParameterValue, match=f"computed twice.*{said}.*Nothing was sent") as error:
         queue.send(frame, attempt_id="a")
     assert error.value.field == "messages"
-    assert queue.counts().stored == 0 and staged_folders(ledger.store).names() == []
+    assert queue.counts().stored == 0 and open_staged_folders(ledger.store).names() == []
     kept = frame.localCheckpoint()
     sent = queue.send(kept, attempt_id="a")
     assert sent.count == queue.counts().stored == kept.count() > 0

@@ -11,8 +11,8 @@ from ledger.errors import StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
-from ledger.store.delta.dataframes.staging import ORDINAL, staged_files
-from ledger.store.delta.verbs.staged_sends import Publisher, remove_folder_log, staged_folders
+from ledger.store.delta.dataframes.staging import ORDINAL, list_staged_files
+from ledger.store.delta.verbs.staged_sends import Publisher, open_staged_folders, remove_folder_log
 
 ROWS = 3
 
@@ -22,14 +22,14 @@ class Staged:
 
     def __init__(self, ledger, queue, clock, absent=()):
         self.store, self.queue, self.folder = ledger.store, queue, staging.new_folder(clock())
-        self.folders = staged_folders(self.store)
+        self.folders = open_staged_folders(self.store)
         placed = Placed(None, self.store.queue(queue.name), ids.new_send_key(), clock(), first_lane=1)
         known = {"ordinal": 0, "sent_at": clock() * 1_000, "available_at": clock() * 1_000}
         rows = [{**known, "seq": seq, "body": f"staged {seq}"} for seq in range(ROWS)]
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in absent)])
         place = self.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [], 0)
         write_deltalake(place, pa.Table.from_pylist(rows, schema), mode="append")
-        self.files = staged_files(placed, self.folder, self.folders)
+        self.files = list_staged_files(placed, self.folder, self.folders)
         self.metadata = self.store.transactions.metadata(placed.key, "send", placed.queue.id, placed.at, [])
 
     def publish(self, transaction=None):

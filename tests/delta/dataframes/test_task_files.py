@@ -19,7 +19,7 @@ from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerE
 from ledger.rules import message as message_rules
 from ledger.store.delta.dataframes import staging, task_files
 from ledger.store.delta.dataframes.staging import TaskStaging
-from ledger.store.delta.verbs.staged_sends import staged_folders
+from ledger.store.delta.verbs.staged_sends import open_staged_folders
 
 MOST = 1_024
 #: Bodies at the bounds of what SQS takes, as expressions of SQL.
@@ -143,7 +143,7 @@ def test_both_paths_refuse_a_body_in_the_same_words_and_leave_no_file(
     frames_ledger, spark, by_spark, monkeypatch, what
 ):
     queue = frames_ledger.create_queue(f"refused-{re.sub(r'[^a-zA-Z]', '-', what)}", {"MaximumMessageSize": MOST})
-    folders, said = staged_folders(frames_ledger.store), []
+    folders, said = open_staged_folders(frames_ledger.store), []
     before = folders.names()
     # Behind rows that fill a file of the same task.
     frame = spark.range(0, 50, 1, 1).selectExpr(f"IF(id = 40, {REFUSED[what]}, 'good') AS body")

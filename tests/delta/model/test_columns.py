@@ -93,7 +93,7 @@ def test_spark_takes_exactly_the_handles_that_the_rule_takes(spark, generate):
     odd = [None, "", ".", "x", "." * 6, f"{QUEUE}.", *(good[0] + end for end in (" ", "\n", ".", "é", "0")), "ö" * 99]
     handles = [*good, *foreign, *cut_off, *cut_in_front, *forged, *beyond, *odd]
     handle = F.col("handle")
-    is_handle = columns.handle_is_valid(handle, columns.split_handle(handle), QUEUE)
+    is_handle = columns.is_valid_handle(handle, columns.split_handle(handle), QUEUE)
     found = answers(spark, [(h,) for h in handles], "handle STRING", is_handle)
     expected = [is_valid(handle) for handle in handles]
     assert [h for h, f, e in zip(handles, found, expected) if f != e] == []

@@ -12,7 +12,7 @@ from ledger.rules import fifo
 from ledger.rules.fifo import Member
 from ledger.rules.visibility import Status
 from ledger.store.delta.state import fifo_groups
-from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups, _free_prefix, _turns
+from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups, _free_prefix, _number_turns
 from ledger.store.delta.state.listing import INDEX
 from ledger.store.delta.state.snapshot import load
 
@@ -34,8 +34,8 @@ def test_f2_arrays_say_what_the_rule_says(members):
     last = np.full(5, -1)
     for number, hold in zip(group.tolist(), ended.tolist()):
         last[number] = max(last[number], hold if hold is not None and hold <= 10 else -1)
-    turns = _turns(group[free], since[free], last)
-    expected = fifo.receivable([Member(place, *one) for place, one in enumerate(members)], 10)
+    turns = _number_turns(group[free], since[free], last)
+    expected = fifo.select_receivable([Member(place, *one) for place, one in enumerate(members)], 10)
     assert free[np.argsort(turns)].tolist() == expected
     assert len(set(turns.tolist())) == len(turns)
     assert {(g, t >> ORDER_SHIFT) for g, t in zip(group[free].tolist(), turns.tolist())} == {
@@ -45,7 +45,7 @@ def test_f2_arrays_say_what_the_rule_says(members):
 
 def test_of_no_messages_nothing_is_free():
     nothing = np.empty(0, dtype=np.int64)
-    assert _free_prefix(nothing, 0, nothing).tolist() == [] == _turns(nothing, nothing, nothing).tolist()
+    assert _free_prefix(nothing, 0, nothing).tolist() == [] == _number_turns(nothing, nothing, nothing).tolist()
 
 
 def bodies(claim):
@@ -129,7 +129,7 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
     def receivable(listing):
         loaded = load(store.engine, store.settings, record, clock)
         seen = loaded.classify(types.SimpleNamespace(newest=lambda: listing))
-        return len(groups.receivable(loaded, seen).first)
+        return len(groups.find_receivable(loaded, seen).first)
 
     listings = {}
     for listing, sender, body in (("older", one, "first"), ("newer", other, "passed over"), ("newest", one, "last")):
@@ -165,10 +165,10 @@ def test_f2_the_first_of_some_groups_are_the_first_of_all(open_ledger, clock, se
                 claim.delete() if deed == "delete" else claim.release()
         loaded = load(store.engine, store.settings, queue.access.record(), clock)
         seen = loaded.classify(store.listings)
-        everything = groups.receivable(loaded, seen)
+        everything = groups.find_receivable(loaded, seen)
         expected = everything.first[np.argsort(everything.order)].tolist()
         for most in (1, 2, 5):
-            few = groups.receivable(loaded, seen, most)
+            few = groups.find_receivable(loaded, seen, most)
             assert few.first[np.argsort(few.order)].tolist()[:most] == expected[:most]
             looked_at.add(len(few) < len(everything))
     assert True in looked_at, "some receives need not look at all groups"
@@ -182,7 +182,7 @@ def test_of_queues_that_were_deleted_nothing_is_kept(open_ledger):
         queue = ledger.create_queue(f"{n}.fifo", FIFO)
         queue.send("body", message_group_id="g")
         loaded = load(store.engine, store.settings, queue.access.record(), None)
-        groups.receivable(loaded, loaded.classify(store.listings))
+        groups.find_receivable(loaded, loaded.classify(store.listings))
         if n < 3:
             ledger.delete_queue(f"{n}.fifo")
     assert set(groups._own) == set(groups._kept) == {(queue.access.record().id, 0)}

@@ -68,7 +68,8 @@ def test_messages_that_come_home_lie_in_the_lane_that_they_were_sent_to(open_led
     ledger.create_queue("away", {"Lanes": 3})
     ids = [home.send("x")[0] for _ in range(7)]
     sent_to = {
-        segment: [lane] for segment, lane in ledger.store.listings.newest().lanes_sent_to([i[:28] for i in ids]).items()
+        segment: [lane]
+        for segment, lane in ledger.store.listings.newest().find_home_lanes([i[:28] for i in ids]).items()
     }
     assert home.redrive(destination="away") == ledger.queue("away").redrive(destination="home") == 7
     assert lanes_by_segment(ledger, home) == sent_to

@@ -71,13 +71,13 @@ def test_where_stays_small_and_covers_what_it_named():
     differing = None
     for number in range(MOST_ALTERNATIVES + 1):
         differing = Where(f"r{number}", (number,), also=differing)
-    assert differing.bounded().alternatives() == [
+    assert differing.shorten().alternatives() == [
         {"queue": tuple(sorted(f"r{n}" for n in range(21))), "lane": tuple(range(21))}
     ]
-    assert many(MOST_NAMED + 1, lanes=(3,)).bounded() == Where(None, (3,))
-    assert Where("q", None, tuple(map(str, range(MOST_NAMED + 1)))).bounded() == Where("q")
+    assert many(MOST_NAMED + 1, lanes=(3,)).shorten() == Where(None, (3,))
+    assert Where("q", None, tuple(map(str, range(MOST_NAMED + 1)))).shorten() == Where("q")
     few = Where("q", (1, 2), ("s",), also=Where("r", (3,)))
-    assert few.bounded() is few
+    assert few.shorten() is few
     assert few.sql("t") == (
         "((t.queue = 'q' AND t.lane IN (1, 2) AND t.segment IN ('s')) OR (t.queue = 'r' AND t.lane IN (3)))"
     )

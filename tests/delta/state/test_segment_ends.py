@@ -104,8 +104,8 @@ def test_of_files_without_statistics_nobody_knows_where_they_end():
     }
     known = {**told, "path": "b", "stats": '{"numRecords": 1, "minValues": {"seq": 0}, "maxValues": {"seq": 0}}'}
     nothing = FileStatistics.listed(pa_nothing(), TABLES["messages"])
-    assert nothing.after([known], []).last_ordinal("s") == 0
-    assert nothing.after([known, told], []).last_ordinal("s") is None
+    assert nothing.after([known], []).find_last_ordinal("s") == 0
+    assert nothing.after([known, told], []).find_last_ordinal("s") is None
 
 
 def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_over():
@@ -119,18 +119,18 @@ def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_ove
     following = FileStatistics.listed(pa_nothing(), TABLES["messages"])
     for number in range(3 * FileStatistics.MOST_ADDED):
         following = following.after([file(f"{number}", f"s{number % 20}", number, number)], [])
-        assert following.last_ordinal(f"s{number % 20}") == number
-        assert following.last_ordinal("s0") == number // 20 * 20
+        assert following.find_last_ordinal(f"s{number % 20}") == number
+        assert following.find_last_ordinal("s0") == number // 20 * 20
     listed = following.table.add_column(0, "path", pa.array([""] * following.table.num_rows))
     added = FileStatistics(TABLES["messages"], listed)
     assert len(following.table) == 3 * FileStatistics.MOST_ADDED
-    last = {f"s{number}": following.last_ordinal(f"s{number}") for number in range(20)}
-    assert last == {segment: added.last_ordinal(segment) for segment in last}
+    last = {f"s{number}": following.find_last_ordinal(f"s{number}") for number in range(20)}
+    assert last == {segment: added.find_last_ordinal(segment) for segment in last}
     gone = [f"{number}" for number in range(0, 3 * FileStatistics.MOST_ADDED, 20)]
     joined = following.after([file("joined", "s0", 0, 7)], gone)
-    assert joined.last_ordinal("s0") == 7
-    assert joined.after([file("next", "s0", 8, 9)], []).last_ordinal("s0") == 9
-    assert following.last_ordinal("s0") == last["s0"]
+    assert joined.find_last_ordinal("s0") == 7
+    assert joined.after([file("next", "s0", 8, 9)], []).find_last_ordinal("s0") == 9
+    assert following.find_last_ordinal("s0") == last["s0"]
 
 
 def test_threads_that_send_much_at_once_extend_no_segment_together(open_ledger):

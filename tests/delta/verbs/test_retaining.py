@@ -11,7 +11,7 @@ from ledger.delta_log import maintenance
 from ledger.delta_log.maintenance import DAY, SPARED, LogFile, find_unneeded_checkpoints, is_due
 from ledger.delta_log.storage import LocalFiles, table_files
 from ledger.errors import InvalidParameterValue
-from ledger.settings import YEAR, Settings
+from ledger.settings import YEAR_SECONDS, Settings
 from ledger.store.delta.model.tables import TABLES, Where
 from ledger.store.delta.verbs import upkeep
 from ledger.store.delta.verbs.upkeep import FILE_RETENTION, LOG_RETENTION, kept
@@ -127,12 +127,12 @@ def test_an_upkeep_sets_what_its_settings_say_and_once(open_ledger, engine):
 @pytest.mark.parametrize("engine", ["delta-rs", pytest.param("spark", marks=pytest.mark.soak)])
 def test_an_upkeep_whose_settings_do_not_say_it_keeps_what_those_of_another_said(open_ledger, engine):
     """It removed for good, with the defaults, what others meant to keep for a year."""
-    ledger = open_ledger(engine, log_retention=YEAR, deleted_file_retention=YEAR)
+    ledger = open_ledger(engine, log_retention=YEAR_SECONDS, deleted_file_retention=YEAR_SECONDS)
     ledger.upkeep()
     open_ledger(engine).upkeep()
-    year = (f"interval {YEAR} seconds",) * 2
+    year = (f"interval {YEAR_SECONDS} seconds",) * 2
     assert {properties(ledger, table) for table in TABLES} == {year}
-    assert ledger.health().log_retention == YEAR
+    assert ledger.health().log_retention == YEAR_SECONDS
     open_ledger(engine, deleted_file_retention=7_200).upkeep()
     assert {properties(ledger, table) for table in TABLES} == {(year[0], "interval 7200 seconds")}
 
@@ -144,7 +144,7 @@ def test_what_a_table_has_from_before_and_settings_that_go_with_nothing_of_it_ch
     with pytest.raises(InvalidParameterValue, match=r"deleted_file_retention.*log_retention, which is 86400.*set both"):
         ledger.upkeep()
     with pytest.raises(InvalidParameterValue, match="log_retention, which is 2592000"):
-        open_ledger("delta-rs", deleted_file_retention=YEAR).upkeep()
+        open_ledger("delta-rs", deleted_file_retention=YEAR_SECONDS).upkeep()
     assert (ledger.store.engine.version("visibility"), ledger.store.engine.version("receipts")) == before
 
 

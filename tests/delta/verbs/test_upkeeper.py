@@ -14,7 +14,14 @@ from ledger.errors import InvalidParameterValue, StorageFailed, TableAltered
 from ledger.rules.upkeep import AGE_DUE, COMMITS_DUE, COMMITS_OVERDUE, Round
 from ledger.store.delta.commit.locks import TableLock
 from ledger.store.delta.verbs.rounds import LOADED, OverdueNotice
-from ledger.upkeep_daemon import LEASE_SECONDS, LONGEST_PAUSE, OLD_LEASE_SECONDS, Upkeeper, in_words, period_of
+from ledger.upkeep_daemon import (
+    LEASE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    OLD_LEASE_SECONDS,
+    Upkeeper,
+    describe_round,
+    parse_period,
+)
 from tests.sources import CHECKOUT
 
 PERIOD = 300.0
@@ -250,7 +257,7 @@ def test_the_loop_looks_each_period_and_reports_what_it_did(queue, upkeeper, clo
     work(queue)
     did = []
     waits = Waits(clock, 14)
-    upkeeper(report=lambda done: did.append(in_words(done))).run(waits, lambda: False, first=7.0)
+    upkeeper(report=lambda done: did.append(describe_round(done))).run(waits, lambda: False, first=7.0)
     assert waits.pauses == [7.0, *[PERIOD] * 14]
     # The second round, an hour later, has the first one's own row to join.
     assert did[0] == "2 receipts filled"
@@ -270,7 +277,7 @@ def test_a_failure_is_logged_and_tried_again_after_longer_pauses(queue, upkeeper
 
     monkeypatch.setattr(Ledger, "upkeep", fails)
     with caplog.at_level(logging.WARNING, "ledger.upkeep"):
-        assert [one.look() for _ in range(5)] == [600.0, 1_200.0, 2_400.0, LONGEST_PAUSE, LONGEST_PAUSE]
+        assert [one.look() for _ in range(5)] == [600.0, 1_200.0, 2_400.0, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 5
     assert "the disk is full" in caplog.text and "tried again in 600 s" in caplog.text
     monkeypatch.setattr(Ledger, "upkeep", upkeep)
@@ -317,13 +324,13 @@ def test_one_that_is_told_to_end_ends_between_two_steps_and_gives_the_lease_back
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1.5h", 5_400), ("24h", 86_400)])
 def test_periods_are_read(text, seconds):
-    assert period_of("every", text) == seconds
+    assert parse_period("every", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0.5", "25h", "5 m", "m", "-5", "5d", "1e3"])
 def test_other_periods_are_refused(text):
     with pytest.raises(InvalidParameterValue, match="every"):
-        period_of("every", text)
+        parse_period("every", text)
 
 
 # Workers and senders.

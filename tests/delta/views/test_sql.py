@@ -15,7 +15,7 @@ from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.visibility import Verb
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.verbs.receipts import history
+from ledger.store.delta.verbs.receipts import read_events
 from ledger.store.delta.views.queries import Queries
 from ledger.store.delta.views.statements import VIEWS, comments_of
 from ledger.store.protocol import RUNS, Action, Postponed
@@ -249,7 +249,7 @@ def test_the_last_lease_before_a_dead_letter_or_a_redrive_leaves_an_expired_even
     assert values(one.sql(said)) == expired
     one.upkeep()
     assert values(one.sql(said)) == expired
-    known = [row for row in history(one.store.engine, jobs.id) if row["event"] == "expired"]
+    known = [row for row in read_events(one.store.engine, jobs.id) if row["event"] == "expired"]
     assert [(row["receipt_id"], row["owner"]) for row in known] == [(lost.receipt_id, "worker-2")]
 
 

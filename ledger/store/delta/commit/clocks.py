@@ -73,14 +73,14 @@ class SteadyClock:
         """Return a ClockLook. Raises ClocksDisagree."""
         last, passed = self._last, self.passing()
         now = self._clock()
-        earliest = self._expected(last, passed)
+        earliest = self._expect_reading(last, passed)
         if abs(now - earliest) <= self._bound:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
         # The process may have been suspended in between.
         again = self.passing()
-        latest = max(earliest, self._expected(last, again))
+        latest = max(earliest, self._expect_reading(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
             return ClockLook(now, passed - self._steady_since)
         expected = earliest if now < earliest else latest
@@ -91,7 +91,7 @@ class SteadyClock:
         return ClockLook(now, 0.0)
 
     @staticmethod
-    def _expected(last: _Reading, passed: float) -> int:
+    def _expect_reading(last: _Reading, passed: float) -> int:
         return last.at + round((passed - last.passed) * MILLISECONDS)
 
 
@@ -129,14 +129,14 @@ class StorageClock:
         self._due = self._passing() + INTERVAL
 
 
-def probe_of(files: ObjectStore) -> Clock:
+def make_object_probe(files: ObjectStore) -> Clock:
     """Return an object store's clock: the time of a small file, written and removed."""
 
     def read() -> int:
         path = f"{PROBES}/clock-{secrets.token_hex(8)}"
         files.put(path, b"?")
         try:
-            return files.written_at(path)
+            return files.find_write_time(path)
         finally:
             with contextlib.suppress(StorageFailed):
                 files.delete(path)
@@ -144,7 +144,7 @@ def probe_of(files: ObjectStore) -> Clock:
     return read
 
 
-def probe(folder: Path) -> Clock:
+def make_probe(folder: Path) -> Clock:
     """Return a local path's clock: the modification time of a small file, written and removed.
 
     On a shared file system (NFS) it is the server's. Storage to which only Spark commits has no probe: pass a

@@ -290,7 +290,9 @@ class TableLock:
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
             try:
-                holder.enter_context(_locked(self._gate, fcntl.LOCK_EX, _earlier(time.monotonic() + patience, until)))
+                holder.enter_context(
+                    _locked(self._gate, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + patience, until))
+                )
             except StillLocked:
                 if until is not None and time.monotonic() >= until:
                     raise
@@ -321,7 +323,7 @@ class TableLock:
         if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
-            holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + seconds, until)))
+            holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + seconds, until)))
         except StillLocked:
             if until is not None and time.monotonic() >= until:
                 raise
@@ -333,7 +335,9 @@ class TableLock:
         """Take the table when nobody has it. Return None after IN_VAIN seconds."""
         with contextlib.ExitStack() as alone:
             try:
-                alone.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + IN_VAIN, until)))
+                alone.enter_context(
+                    _locked(self._turn, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + IN_VAIN, until))
+                )
             except StillLocked:
                 if until is not None and time.monotonic() >= until:
                     raise
@@ -377,7 +381,7 @@ def _touching_gate(gate: Path) -> Iterator[None]:
         forget(end)
 
 
-def _earlier(limit: float, until: float | None) -> float:
+def _choose_earlier(limit: float, until: float | None) -> float:
     return limit if until is None else min(limit, until)
 
 

@@ -101,7 +101,7 @@ class Attempts:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def outlasted(self) -> ContentionOutlastedRetries:
+    def give_up(self) -> ContentionOutlastedRetries:
         """Log that all tries lost, and return the error."""
         retries.warning(
             "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
@@ -194,7 +194,7 @@ class Transactions:
                 version = self.merge(verb, table, queue, plan, attempts)
                 if version is not None:
                     return plan.answer(version)
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
         """Commit a plan as one MERGE. Return the version, or None if the commit lost. Raises StorageFailed.
@@ -209,7 +209,7 @@ class Transactions:
         metadata = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events, attempts.losses)
 
         def late() -> Mapping[str, Any]:
-            return {"read": {**plan.read, **self.other_table_versions(table, plan.snapshot.version)}}
+            return {"read": {**plan.read, **self.read_other_versions(table, plan.snapshot.version)}}
 
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata, late)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
@@ -217,7 +217,7 @@ class Transactions:
             self.step("committed")
         return version
 
-    def other_table_versions(self, table: str, since: int) -> dict[str, int]:
+    def read_other_versions(self, table: str, since: int) -> dict[str, int]:
         """Return the versions that a commit to a table notes for `views.past`: `since`, and those of other tables.
 
         The others are read after the decision, so they include all commits that it has read. No commit up to `since`

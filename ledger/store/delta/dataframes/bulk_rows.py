@@ -10,7 +10,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, StorageFailed
-from ledger.output_tables.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
+from ledger.output_tables.row_errors import find_storage_failure, is_of_function, make_row_error, match_raised_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
@@ -22,9 +22,9 @@ from ledger.rules.message import (
     NOT_IN_JSON,
     WITH_WHOLE_ROWS,
     Kind,
+    make_size_error,
     require_columns,
     require_group,
-    too_long,
 )
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.column_casts import (
@@ -33,7 +33,7 @@ from ledger.store.delta.dataframes.column_casts import (
     not_utf8_conditions,
     schema_of,
 )
-from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.columns import quote_column
 from ledger.store.delta.dataframes.task_files import CHARACTER, MISSING, NO_UTF_8, TOO_LONG
 from ledger.store.delta.model.tables import MESSAGES
 
@@ -99,9 +99,9 @@ def message_columns(
         return F.col(name) if name in kinds_by_column else F.lit(None).cast("string")
 
     makers: dict[str, Callable[[], Column]] = {
-        "body": lambda: _checked_body(text, maximum_size, place_of_bodies(kinds, body)) if checks_bodies else text,
+        "body": lambda: _check_body(text, maximum_size, describe_bodies_place(kinds, body)) if checks_bodies else text,
         "delay_seconds": lambda: _delay(queue, "delay_seconds" in kinds_by_column),
-        "message_group_id": lambda: _identifier(
+        "message_group_id": lambda: _check_identifier(
             text_of("message_group_id"), "MessageGroupId", "message_group_id", _no_group() if fifo else None
         ),
         "message_deduplication_id": lambda: _deduplication(queue, text, "message_deduplication_id" in kinds_by_column),
@@ -120,7 +120,7 @@ def _room_beside(size: Column, most: int) -> Column:
     return F.when(size <= most, F.lit(most) - size).otherwise(F.lit(most))
 
 
-def place_of_bodies(columns: Collection[str], body: str | None) -> str:
+def describe_bodies_place(columns: Collection[str], body: str | None) -> str:
     return "its JSON" if body is None and "body" not in columns else f"the column {body or 'body'}"
 
 
@@ -138,7 +138,7 @@ class Fingerprint(NamedTuple):
 def fingerprint() -> list[Column]:
     """Return the aggregates of a Fingerprint over `message_columns`.
 
-    Delays are not hashed: they may be the queue's default (see `attempts.content_of`).
+    Delays are not hashed: they may be the queue's default (see `attempts.hash_content`).
     """
     from pyspark.sql import functions as F
 
@@ -217,7 +217,7 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
             "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
         )
     refusal_of_null = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=null)
-    return _identifier(value, field, column, refusal_of_null)
+    return _check_identifier(value, field, column, refusal_of_null)
 
 
 def _no_group() -> Column:
@@ -246,7 +246,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
     if kind == "map<string,string>":
         one = "named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY))"
         attributes = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
-    attributes = F.transform_values(attributes.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
+    attributes = F.transform_values(attributes.cast(stored), lambda name, one: _keep_one_value(one)).cast(stored)
     entries = F.map_entries(attributes)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
     # A map from a file or from Arrow may have a key twice.
@@ -272,7 +272,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
     return F.when(attributes.isNull() | (size <= room), valid).otherwise(too_large)
 
 
-def _of_one_kind(one: Column) -> Column:
+def _keep_one_value(one: Column) -> Column:
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
@@ -289,9 +289,9 @@ def _is_attribute(entry: Column) -> Column:
     name, kind = entry["key"], entry["value"]["data_type"]
     text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
     maximum_length = message_attributes.LONGEST_NAME
-    has_valid_name = name.rlike(_whole(message_attributes.JAVA_NAME)) & (F.length(name) <= maximum_length)
-    has_valid_type = kind.rlike(_whole(message_attributes.TYPE)) & (F.length(kind) <= maximum_length)
-    is_text_or_valid_number = ~kind.startswith("Number") | text.rlike(_whole(message_attributes.NUMBER))
+    has_valid_name = name.rlike(_match_whole(message_attributes.JAVA_NAME)) & (F.length(name) <= maximum_length)
+    has_valid_type = kind.rlike(_match_whole(message_attributes.TYPE)) & (F.length(kind) <= maximum_length)
+    is_text_or_valid_number = ~kind.startswith("Number") | text.rlike(_match_whole(message_attributes.NUMBER))
     has_valid_text = (F.length(text) > 0) & is_text_or_valid_number & _has_right_characters(text)
     has_valid_value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(has_valid_text)
     return F.coalesce(has_valid_name & has_valid_type & has_valid_value, F.lit(False))
@@ -306,21 +306,21 @@ def _size_of(entry: Column) -> Column:
     return F.octet_length(entry["key"]) + F.coalesce(F.octet_length(attribute["data_type"]), F.lit(0)) + value
 
 
-def _whole(pattern: str) -> str:
+def _match_whole(pattern: str) -> str:
     """Return a pattern for whole texts. Java's $ also matches before a line end."""
     return rf"\A(?:{pattern})\z"
 
 
-def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
+def explain_row_failure(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     """Return the error of a send whose rows or disk failed, or None for another cause."""
-    match = raised_in_sql(error, _REFUSAL)
+    match = match_raised_error(error, _REFUSAL)
     if match is None:
-        return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
+        return find_disk_failure(error, "Spark's own files (spark.local.dir)") or _find_computing_failure(error)
     field, bound, column, shown = match.groups()
-    return refused_row(field, bound, _decoded(column) or "", shown, queue)
+    return make_row_refusal(field, bound, _decode(column) or "", shown, queue)
 
 
-def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[str, str]) -> LedgerError:
+def make_row_refusal(field: str, bound: str, column: str, shown: str, queue: Mapping[str, str]) -> LedgerError:
     """Return the error about a row that a task refused.
 
     Args:
@@ -330,45 +330,45 @@ def refused_row(field: str, bound: str, column: str, shown: str, queue: Mapping[
         shown: The beginning of the value in hexadecimal digits, or NULL, or UNSHOWN.
         queue: The queue's attributes.
     """
-    value = _decoded(shown)
+    value = _decode(shown)
     if field == MISSING:
         refused: LedgerError = MissingParameter(bound)
     elif field == CHARACTER:
         refused = InvalidMessageContents(bound)
     elif field == TOO_LONG:
-        refused = too_long("of a row", int(queue["MaximumMessageSize"]))
+        refused = make_size_error("of a row", int(queue["MaximumMessageSize"]))
     else:
         refused = InvalidParameterValue(field, "of a row" if shown == UNSHOWN else value or shown, bound)
     if column:
-        refused.advised(f"A row has it in {column}." if shown == UNSHOWN else f"In a row {column} is {_quoted(value)}.")
+        refused.advised(f"A row has it in {column}." if shown == UNSHOWN else f"In a row {column} is {_quote(value)}.")
     return refused.advised("Nothing was sent. Filter such rows.")
 
 
-def full_disk(error: Exception, place: str) -> StorageFailed | None:
+def find_disk_failure(error: Exception, place: str) -> StorageFailed | None:
     """Return the error if a full or failing disk ended a send to `place`, or None."""
-    failure = failure_of_storage(error)
+    failure = find_storage_failure(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
 
-def _not_computed(error: Exception) -> LedgerError | None:
+def _find_computing_failure(error: Exception) -> LedgerError | None:
     if not is_of_function(error):
         return None
-    bound = f"Spark could not compute its rows, or not write them: {row_error(error).text}"
+    bound = f"Spark could not compute its rows, or not write them: {make_row_error(error).text}"
     fix = "Nothing was sent. Mend what computes the rows, or filter those that it fails for."
     return InvalidParameterValue("messages", "a DataFrame", bound, fix)
 
 
-def _decoded(shown: str) -> str | None:
+def _decode(shown: str) -> str | None:
     return None if shown in (NULL, UNSHOWN) else bytes.fromhex(shown).decode("utf-8", "backslashreplace")
 
 
-def _quoted(value: str | None) -> str:
+def _quote(value: str | None) -> str:
     if value is None:
         return "null"
     return repr(value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}...")
 
 
-def _checked_body(text: Column, most: int, at: str) -> Column:
+def _check_body(text: Column, most: int, at: str) -> Column:
     """Twin of rules.message.body."""
     from pyspark.sql import functions as F
 
@@ -385,7 +385,7 @@ def _checked_body(text: Column, most: int, at: str) -> Column:
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Twin of rules.text.forbidden."""
+    """Twin of rules.text.find_forbidden_character."""
     from pyspark.sql import functions as F
 
     has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)
@@ -395,7 +395,7 @@ def _has_right_characters(text: Column) -> Column:
 
 
 def _refuse(field: str, bound: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
-    """Return an expression that fails its task with an error that `refusal` reads.
+    """Return an expression that fails its task with an error that `explain_row_failure` reads.
 
     Place and value are in hexadecimal digits: a value may have any character.
     """
@@ -424,13 +424,13 @@ def checked(
     return F.when(is_valid, value).otherwise(_refuse(field, F.lit(bound), kind, at, given))
 
 
-def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
+def _check_identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
     """Check an identifier. `missing` refuses a null (None: a null is allowed)."""
     from pyspark.sql import functions as F
 
     bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
     value_for_null = F.lit(None).cast("string") if missing is None else missing
-    valid = checked(value, value.rlike(_whole(IDENTIFIER)), field, bound, column=column, given=value)
+    valid = checked(value, value.rlike(_match_whole(IDENTIFIER)), field, bound, column=column, given=value)
     return F.when(value.isNull(), value_for_null).otherwise(valid)
 
 
@@ -446,12 +446,14 @@ def _as_json(frame: DataFrame) -> Column:
     names = Counter(name.lower() for name in frame.columns)
     for field in schema_of(frame)["fields"]:
         for condition in (
-            not_utf8_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
+            not_utf8_conditions(quote_column(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
         ):
             refused_value = _refuse(CHARACTER, F.lit(NO_UTF_8), at=f"the column {field['name']}")
             row = F.when(F.expr(condition), refused_value).otherwise(row)
         for condition in (
-            not_finite_conditions(quoted(field["name"]), field["type"]) if names[field["name"].lower()] == 1 else ()
+            not_finite_conditions(quote_column(field["name"]), field["type"])
+            if names[field["name"].lower()] == 1
+            else ()
         ):
             refused_value = _refuse("messages", F.lit(NOT_IN_JSON), at=f"the column {field['name']}")
             row = F.when(F.expr(condition), refused_value).otherwise(row)
@@ -481,4 +483,4 @@ def _body(frame: DataFrame, body: str | None) -> Column:
             f"It is {kinds[name]} and must be string",
             "Cast it, or drop the column to send rows as JSON.",
         )
-    return F.col(quoted(name))
+    return F.col(quote_column(name))

@@ -19,7 +19,7 @@ from ledger.delta_log.spark_sessions import arrow_frame, parallelism
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
-from ledger.rules.attempts import Attempt, content_of_rows
+from ledger.rules.attempts import Attempt, hash_row_content
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.location import OBJECT_STORES, recorded
@@ -31,24 +31,29 @@ from ledger.store.delta.dataframes.bulk_rows import (
     Fingerprint,
     Watch,
     checked,
+    describe_bodies_place,
+    explain_row_failure,
     fingerprint,
     message_columns,
-    place_of_bodies,
-    refusal,
 )
 from ledger.store.delta.dataframes.evaluation import evaluated_once, require_readable
 from ledger.store.delta.dataframes.placed_rows import (
     Placed,
     Unplaced,
     absent_columns,
-    by_task,
-    for_tasks,
-    with_columns,
+    add_message_columns,
+    place_by_task,
+    prepare_for_tasks,
 )
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.model.tables import Where
-from ledger.store.delta.state.send_history import last_send, not_set_aside, sent_before, without_set_aside
+from ledger.store.delta.state.send_history import (
+    build_set_aside_condition,
+    drop_set_aside,
+    find_earlier_send,
+    find_last_send,
+)
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
@@ -131,7 +136,7 @@ class BulkSender:
         try:
             rows = self._rows(queue, frame, body)
         except Exception as error:
-            raise refusal(error, queue.attributes) or error from None
+            raise explain_row_failure(error, queue.attributes) or error from None
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, rows, clock)
         if attempt_id is not None:
@@ -139,9 +144,9 @@ class BulkSender:
         key, tries = ids.new_send_key(), self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
-                if self._writer.write(self._by_task(queue, rows, key, clock()), None, losses, clock):
-                    return self._sent(queue, key)
-        raise tries.outlasted()
+                if self._writer.write(self._place_by_task(queue, rows, key, clock()), None, losses, clock):
+                    return self._read_sent(queue, key)
+        raise tries.give_up()
 
     def _rows(self, queue: QueueRecord, frame: DataFrame, body: str | None) -> Rows:
         absent = absent_columns(queue, frame.columns, self._store.sender_id)
@@ -159,7 +164,7 @@ class BulkSender:
             frozenset(fields),
             not is_fifo(queue.attributes) and self._writer.takes_unplaced(frame),
             absent,
-            place_of_bodies(frame.columns, body),
+            describe_bodies_place(frame.columns, body),
             has_delays,
         )
         # Spark's analysis refuses a wrong send before anything is staged.
@@ -179,7 +184,7 @@ class BulkSender:
                     rows = replace(rows, plan=lambda *_: kept)
                 (values,) = rows.checked.agg(*fingerprint()).collect()
             except Exception as error:
-                raise refusal(error, queue.attributes) or error from None
+                raise explain_row_failure(error, queue.attributes) or error from None
             return self._send_counted(queue, rows, Fingerprint.of(values), clock, attempt_id)
 
     def _send_counted(
@@ -190,16 +195,16 @@ class BulkSender:
         clock: Clock,
         attempt_id: str,
     ) -> Sent:
-        attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, *counted))
+        attempt = Attempt(attempt_id, queue.id, hash_row_content(queue.id, *counted))
         tries = self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
-                earlier_key = sent_before(self._store.engine, attempt)
+                earlier_key = find_earlier_send(self._store.engine, attempt)
                 # If another process sends under the attempt id first, the next try finds its segments.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
                     # Some may be dropped by now.
-                    return replace(self._sent(queue, earlier_key or attempt.key), count=counted.rows)
-        raise tries.outlasted()
+                    return replace(self._read_sent(queue, earlier_key or attempt.key), count=counted.rows)
+        raise tries.give_up()
 
     def _write_once(
         self,
@@ -211,23 +216,23 @@ class BulkSender:
         losses: int,
     ) -> bool:
         expected = counted if self._writer.compares_rows else None
-        placed = self._by_task(queue, rows, attempt.key, clock(), expected)
+        placed = self._place_by_task(queue, rows, attempt.key, clock(), expected)
         return self._writer.write(placed, attempt.transaction, losses, clock)
 
-    def _by_task(
+    def _place_by_task(
         self, queue: QueueRecord, rows: Rows, key: str, at: int, expected: Fingerprint | None = None
     ) -> Placed:
         """Place the rows, and refuse the send if they differ from `expected`."""
         sender, unplaced, watch = self._store.sender_id, None, Watch(expected)
 
         def by_spark() -> DataFrame:
-            placed = by_task(watch.over(rows.checked), parallelism(self._spark), self._store.settings)
-            return with_columns(placed, at, sender)
+            placed = place_by_task(watch.over(rows.checked), parallelism(self._spark), self._store.settings)
+            return add_message_columns(placed, at, sender)
 
         if rows.is_unplaced:
             delay = None if rows.has_delays else int(queue.attributes["DelaySeconds"]) * MILLISECONDS
             unchecked = rows.unchecked if expected is None else watch.over(rows.plan(False, None))
-            rows_for_tasks = for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
+            rows_for_tasks = prepare_for_tasks(unchecked, rows.absent, sender, has_delays=rows.has_delays)
             unplaced = Unplaced(rows_for_tasks, rows.bodies_at, delay)
         first_lane = int(key[:6], 16)
         return Placed(
@@ -260,24 +265,24 @@ class BulkSender:
         for losses in attempts:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
-                count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
+                count = engine.transaction_version("messages", fifo.sends_application(queue.id)) or 0
                 # Count first: a process that pauses in between must not send at an instant before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
-                last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
-                at = instants.not_before(now, last, skew)
-                remembered, fresh = self._remembered(queue, listing, at), distinct
+                last = find_last_send(engine, queue.id, listing.find_last_send_time(queue.id), now, skew)
+                at = instants.advance_to_last_commit(now, last, skew)
+                remembered, fresh = self._find_remembered(queue, listing, at), distinct
                 if remembered is not None:
                     fresh = distinct.join(remembered.select(*identity), identity, "left_anti")
                 placed = fresh.withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("ordinal"), lanes)
-                stored = with_columns(placed, at, self._store.sender_id, number)
-                ready = Placed(partial(_same, stored), queue, key, at, in_order=True, absent=rows.absent)
-                if self._writer.write(ready, (fifo.sends(queue.id), count + 1), losses, clock):
-                    return self._sent(queue, key)
-        raise attempts.outlasted()
+                stored = add_message_columns(placed, at, self._store.sender_id, number)
+                ready = Placed(partial(_return_unchanged, stored), queue, key, at, in_order=True, absent=rows.absent)
+                if self._writer.write(ready, (fifo.sends_application(queue.id), count + 1), losses, clock):
+                    return self._read_sent(queue, key)
+        raise attempts.give_up()
 
-    def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
+    def _find_remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
         """Return the stored messages that make sent messages duplicates. Twin of rules.fifo.is_duplicate.
 
         A send or purge that this read misses raises the count of sends, so the caller's send does not commit.
@@ -285,17 +290,17 @@ class BulkSender:
         from pyspark.sql import functions as F
 
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
-        bound = listing.sent_since(queue.id, since)
+        bound = listing.count_sent_since(queue.id, since)
         if bound == 0:
             return None
         if bound is not None and bound <= FEW:
             names = ["message_group_id", "message_deduplication_id", "sequence_number"]
             recent = self._store.engine.messages(Where(queue.id), [*names, "sent_at"], sent_after=since)
-            recent = without_set_aside(self._store.engine, queue.id, recent)
+            recent = drop_set_aside(self._store.engine, queue.id, recent)
             recent_rows = F.broadcast(arrow_frame(self._spark, recent.select(names)))
         else:
             recent_rows = self._read_since(queue, since)
-        purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
+        purged = self._store.engine.transaction_version("messages", fifo.purges_application(queue.id)) or 0
         return recent_rows.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 
     def _read_since(self, queue: QueueRecord, since: int) -> DataFrame:
@@ -304,8 +309,8 @@ class BulkSender:
         Delta's reader would take three jobs to find the files that the ledger's client knows.
         """
         engine = self._store.engine
-        condition = f"sent_at > timestamp_millis({since}) AND {not_set_aside(engine, queue.id)}"
-        files = self.files_since(queue, since)
+        condition = f"sent_at > timestamp_millis({since}) AND {build_set_aside_condition(engine, queue.id)}"
+        files = self.find_files_since(queue, since)
         if files is None:
 
             def stored(session: SparkSession) -> DataFrame:
@@ -318,9 +323,9 @@ class BulkSender:
         try:
             return reader.parquet(*files).where(condition)
         except Exception as error:
-            raise self._unreadable(message_of(error)) from error
+            raise self._make_read_error(message_of(error)) from error
 
-    def files_since(self, queue: QueueRecord, since: int) -> list[str] | None:
+    def find_files_since(self, queue: QueueRecord, since: int) -> list[str] | None:
         """Return the files that may have messages sent to a queue after an instant, or None if Delta's reader must find
         them.
 
@@ -337,16 +342,16 @@ class BulkSender:
             try:
                 is_whole = Path(place.text, file).stat().st_size == size
             except OSError as error:
-                raise self._unreadable(str(error)) from error
+                raise self._make_read_error(str(error)) from error
             if not is_whole:
-                raise self._unreadable(f"{file} does not have the size that the log says")
+                raise self._make_read_error(f"{file} does not have the size that the log says")
         return [f"{self._path}/{file}" for file in sizes]
 
-    def _unreadable(self, reason: str) -> LedgerError:
+    def _make_read_error(self, reason: str) -> LedgerError:
         engine = self._store.engine
         return engine.damage("messages") or StorageFailed(engine.place("messages"), reason, "send")
 
-    def _sent(self, queue: QueueRecord, key: str) -> Sent:
+    def _read_sent(self, queue: QueueRecord, key: str) -> Sent:
         """Return the result of a committed send. Raises QueueDoesNotExist, or StorageFailed with `unknown`.
 
         A deletion of the queue does not conflict with the send's commit, and deletes the messages. So look the queue up
@@ -365,7 +370,7 @@ class BulkSender:
         return Sent(count, segments, messages)
 
 
-def _same(rows: DataFrame) -> DataFrame:
+def _return_unchanged(rows: DataFrame) -> DataFrame:
     return rows
 
 

@@ -1,6 +1,6 @@
 """Casts of a DataFrame to an output table's columns: `rules.column_types` as SQL expressions.
 
-A value that a cast would change fails its task. `row_errors.value_refused` reads the error.
+A value that a cast would change fails its task. `row_errors.find_refused_value` reads the error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ledger.rules.column_types import (
     MOST_DIGITS,
     VOID,
     Fit,
-    decimal,
-    decimal_of,
+    drop_char_length,
     fit,
-    name_of,
-    plain,
+    name_decimal,
+    name_type,
+    parse_decimal,
 )
 from ledger.rules.output_columns import (
     BAR,
@@ -29,16 +29,16 @@ from ledger.rules.output_columns import (
     NULL_PARTITION,
     POINT,
     REFUSES,
-    differing,
-    key_twice,
-    not_finite,
-    not_utf8,
-    outside_years,
-    stored_as_null,
-    stored_as_text,
-    with_points,
+    describe_mismatch,
+    describe_not_finite,
+    describe_not_utf8,
+    describe_outside_years,
+    describe_repeated_key,
+    describe_stored_null,
+    describe_stored_text,
+    escape_bars,
 )
-from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.columns import quote_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ def schema_of(frame: DataFrame) -> dict[str, Any]:
     return schema
 
 
-def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
+def fit_frame(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
     """Return the frame with the types of a table's columns, and without other columns.
 
     In a column of `partitions`, a binary value, or a text that Delta would read back as null, fails its task.
@@ -73,22 +73,25 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
     columns_by_name = {field["name"].lower(): field for field in schema["fields"]}
     columns, void_columns, changed = [], [], False
     names_message = dict(frame.dtypes).get("message_id") == "string"
-    message = f"coalesce({quoted('message_id')}, '')" if names_message else "''"
+    message = f"coalesce({quote_column('message_id')}, '')" if names_message else "''"
     for field in schema_of(frame)["fields"]:
-        column, value = columns_by_name.get(field["name"].lower()), quoted(field["name"])
-        cast = None if column is None else _exact(value, field["type"], column["type"], (field["name"],), 0)
+        column, value = columns_by_name.get(field["name"].lower()), quote_column(field["name"])
+        cast = None if column is None else _cast_exactly(value, field["type"], column["type"], (field["name"],), 0)
         if cast is not None and column is not None:
-            cast = _guarded(
-                cast, plain(column["type"]), field["name"], is_partition=field["name"].lower() in lower_partitions
+            cast = _guard_value(
+                cast,
+                drop_char_length(column["type"]),
+                field["name"],
+                is_partition=field["name"].lower() in lower_partitions,
             )
             if _has_metadata(field):
                 # Metadata may ask for a length or an expression of an earlier table's column. A cast drops it.
-                cast = f"CAST({cast} AS {_sql(plain(column['type']))})"
+                cast = f"CAST({cast} AS {_sql(drop_char_length(column['type']))})"
         elif field["type"] == VOID:
             void_columns.append(value)
         changed |= cast != value
         if cast is not None and column is not None:
-            columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(field['name'])}")
+            columns.append(f"{cast.replace(MESSAGE, message)} AS {quote_column(field['name'])}")
     for value in void_columns:
         # A void column's expression may raise, as assert_true does, so compute it.
         frame = frame.where(f"{value} IS NULL")
@@ -102,23 +105,23 @@ def _has_metadata(field: Any) -> bool:
     return bool(field.get("metadata")) or any(map(_has_metadata, [*inner, *field.get("fields", ())]))
 
 
-def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
+def _cast_exactly(value: str, source_type: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
     """Return the value in the column's type. The expression fails if the cast would change it."""
     if source_type == column:
         return value
     if isinstance(source_type, str) or isinstance(column, str):
         if fit(source_type, column) is Fit.ALWAYS:
             return value if _is_text(source_type, column) else f"CAST({value} AS {_sql(column)})"
-        return _compared(value, source_type, column, path)
+        return _cast_and_compare(value, source_type, column, path)
     inner = f"x{depth}"
     if column["type"] == "array":
-        cast = _exact(inner, source_type["elementType"], column["elementType"], (*path, "element"), depth + 1)
+        cast = _cast_exactly(inner, source_type["elementType"], column["elementType"], (*path, "element"), depth + 1)
         return value if cast == inner else f"transform({value}, {inner} -> {cast})"
     if column["type"] == "map":
         for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
             variable = f"k{depth}" if part == "keyType" else f"v{depth}"
             inner_path = *path, part.removesuffix("Type")
-            cast = _exact(variable, source_type[part], column[part], inner_path, depth + 1)
+            cast = _cast_exactly(variable, source_type[part], column[part], inner_path, depth + 1)
             value = value if cast == variable else f"{function}({value}, (k{depth}, v{depth}) -> {cast})"
         return value
     parts = {inner_field["name"].lower(): inner_field for inner_field in source_type["fields"]}
@@ -129,45 +132,54 @@ def _exact(value: str, source_type: Any, column: Any, path: tuple[str, ...], dep
     )
     for target in column["fields"]:
         source = parts.get(target["name"].lower())
-        field = f"{value}.{quoted(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(target['type'])})"
+        field = (
+            f"{value}.{quote_column(source['name'])}" if source is not None else f"CAST(NULL AS {_sql(target['type'])})"
+        )
         cast = (
-            field if source is None else _exact(field, source["type"], target["type"], (*path, target["name"]), depth)
+            field
+            if source is None
+            else _cast_exactly(field, source["type"], target["type"], (*path, target["name"]), depth)
         )
         is_same &= cast == field
         casts.append(f"{literal(target['name'])}, {cast}")
     return value if is_same else f"IF({value} IS NULL, NULL, named_struct({', '.join(casts)}))"
 
 
-def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
+def _guard_value(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """Return the value. The expression fails if Delta, or its readers, would change it."""
-    conditions = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
-    conditions += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
-    conditions += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
+    conditions = [
+        (condition, describe_outside_years(name, VALUE)) for condition in _outside_years_conditions(value, kind, 0)
+    ]
+    conditions += [
+        (condition, describe_repeated_key(name, f"among {VALUE}"))
+        for condition in _repeated_key_conditions(value, kind, 0)
+    ]
+    conditions += [(condition, describe_not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
     if is_partition and kind == "string":
-        conditions.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
+        conditions.append((f"{value} IN ('', '{NULL_PARTITION}')", describe_stored_null(name)))
     elif is_partition and kind == "binary":
-        conditions.append((f"{value} IS NOT NULL", stored_as_text(name)))
+        conditions.append((f"{value} IS NOT NULL", describe_stored_text(name)))
     if not conditions:
         return value
     refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in conditions]
     return f"CASE {' '.join(refusals)} ELSE {value} END"
 
 
-def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
+def _outside_years_conditions(value: str, kind: Any, depth: int) -> list[str]:
     """Return conditions. One is true if a day or instant, at any depth, is outside YEARS."""
     if isinstance(kind, str):
         if kind not in YEARS:
             return []
         first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
         return [f"({value} < {first} OR {value} > {last})"]
-    return _of_inner(value, kind, depth, _outside_years)
+    return _collect_inner_conditions(value, kind, depth, _outside_years_conditions)
 
 
-def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
+def _repeated_key_conditions(value: str, kind: Any, depth: int) -> list[str]:
     """Return conditions. One is true if a map, at any depth, has a key twice."""
     if isinstance(kind, str):
         return []
-    conditions = _of_inner(value, kind, depth, _key_twice)
+    conditions = _collect_inner_conditions(value, kind, depth, _repeated_key_conditions)
     if kind["type"] == "map":
         conditions.append(f"size(array_distinct(map_keys({value}))) < size({value})")
     return conditions
@@ -177,19 +189,23 @@ def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
     """Return SQL conditions. One is true if a text, at any depth, is not UTF-8, as a cast of bytes can be."""
     if isinstance(kind, str):
         return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
-    return _of_inner(value, kind, depth, not_utf8_conditions)
+    return _collect_inner_conditions(value, kind, depth, not_utf8_conditions)
 
 
 def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
     """Return SQL conditions. One is true if a number, at any depth, is infinite or NaN, which Spark orders last."""
     if isinstance(kind, str):
         return [f"abs({value}) >= {kind}('Infinity')"] if kind in FLOATS else []
-    return _of_inner(value, kind, depth, not_finite_conditions)
+    return _collect_inner_conditions(value, kind, depth, not_finite_conditions)
 
 
-def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
+def _collect_inner_conditions(
+    value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]
+) -> list[str]:
     if kind["type"] == "struct":
-        fields = [(f"{value}.{quoted(inner_field['name'])}", inner_field["type"]) for inner_field in kind["fields"]]
+        fields = [
+            (f"{value}.{quote_column(inner_field['name'])}", inner_field["type"]) for inner_field in kind["fields"]
+        ]
         return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
     each = f"e{depth}"
     parts = {
@@ -206,13 +222,13 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 def _refusal(sentence: str, value: str, to: str) -> str:
     before, marker, after = sentence.partition(VALUE)
     shown = _escape_bars(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if marker else "''"
-    beginning, end = literal(REFUSES + with_points(before)), literal(with_points(after) + END)
+    beginning, end = literal(REFUSES + escape_bars(before)), literal(escape_bars(after) + END)
     parts = f"{beginning}, {shown}, {end}, {_escape_bars(MESSAGE)}, '{END}'"
     return f"CAST(raise_error(concat({parts})) AS {to})"
 
 
 def _escape_bars(text: str) -> str:
-    """See `output_columns.refused_value`."""
+    """See `output_columns.split_refusal`."""
     return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
@@ -220,7 +236,7 @@ def _is_text(source_type: Any, column: Any) -> bool:
     return bool(column == "string" and source_type != "void")
 
 
-def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) -> str:
+def _cast_and_compare(value: str, source_type: str, column: str, path: tuple[str, ...]) -> str:
     name, inside = ".".join(path), path[0] if path[1:] else ""
     to, wide = _sql(column), value
     if source_type == "float":
@@ -230,21 +246,21 @@ def _compared(value: str, source_type: str, column: str, path: tuple[str, ...]) 
     if source_type in ("date", "timestamp", "timestamp_ntz"):
         cast, survives = _instant(value, source_type, column)
     elif source_type in FLOATS:
-        cast = _decimal(wide, to) if decimal_of(column) else cast
+        cast = _decimal(wide, to) if parse_decimal(column) else cast
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
-    elif column in FLOATS and (digits := decimal_of(source_type)) is not None:
+    elif column in FLOATS and (digits := parse_decimal(source_type)) is not None:
         # With fewer places, Spark could round a float that has other digits to the value.
-        wider = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
+        wider = name_decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
         # Through a double, Spark would merge the casts of the integer into one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"
-    refusal = _refusal(differing(name, source_type, column, VALUE, inside=inside, sql=True), value, to)
+    refusal = _refusal(describe_mismatch(name, source_type, column, VALUE, inside=inside, sql=True), value, to)
     if source_type in FLOATS and column not in FLOATS:
-        refusal_of_not_finite = _refusal(not_finite(name, source_type, column, VALUE, inside), value, to)
+        refusal_of_not_finite = _refusal(describe_not_finite(name, source_type, column, VALUE, inside), value, to)
         refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {refusal_of_not_finite}, {refusal})"
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {cast} ELSE {refusal} END"
 
@@ -286,10 +302,10 @@ def _instant(value: str, source_type: str, column: str) -> tuple[str, str]:
 
 def _sql(kind: Any) -> str:
     if isinstance(kind, str):
-        return name_of(kind)
+        return name_type(kind)
     if kind["type"] == "array":
         return f"ARRAY<{_sql(kind['elementType'])}>"
     if kind["type"] == "map":
         return f"MAP<{_sql(kind['keyType'])}, {_sql(kind['valueType'])}>"
-    fields = [f"{quoted(field['name'])}: {_sql(field['type'])}" for field in kind["fields"]]
+    fields = [f"{quote_column(field['name'])}: {_sql(field['type'])}" for field in kind["fields"]]
     return f"STRUCT<{', '.join(fields)}>"

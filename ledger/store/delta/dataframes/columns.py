@@ -31,7 +31,7 @@ BITS_OF_BLOCK = (
 BITMAP = 32_768
 
 
-def quoted(column: str) -> str:
+def quote_column(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -76,7 +76,7 @@ def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Colum
 
 
 def split_handle(handle: Column) -> Column:
-    """Return the parts of a handle, for `handle_is_valid` and `handle_parts`.
+    """Return the parts of a handle, for `is_valid_handle` and `handle_parts`.
 
     Make them a column. Otherwise Spark splits the handle again in each branch that uses them.
     """
@@ -85,7 +85,7 @@ def split_handle(handle: Column) -> Column:
     return F.split(handle, r"\.")
 
 
-def handle_is_valid(handle: Column, parts: Column, queue: str) -> Column:
+def is_valid_handle(handle: Column, parts: Column, queue: str) -> Column:
     """Return whether a text is a handle of the queue with this id. Twin of rules.receipt_handle.decode."""
     from pyspark.sql import functions as F
 
@@ -132,7 +132,7 @@ def block(seq: str) -> str:
 def is_member(seq: str, row: str = "") -> str:
     """Return SQL for whether a row is about the message with the ordinal `seq`, in the row's block.
 
-    The row is one of `handle_frames.in_blocks`, or of `recorded` in the views.
+    The row is one of `handle_frames.split_into_blocks`, or of `recorded` in the views.
     """
     word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
     bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"

@@ -24,8 +24,14 @@ from ledger.store.delta.by_spark import named_jobs
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.evaluation import require_readable
-from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, in_blocks, runs_of_bits, table_of_list
-from ledger.store.delta.model.tables import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
+from ledger.store.delta.dataframes.handle_frames import (
+    TIMEOUTS,
+    HandleFrame,
+    collect_runs,
+    make_handle_table,
+    split_into_blocks,
+)
+from ledger.store.delta.model.tables import MOST_ALTERNATIVES, MOST_NAMED, Where, sort_distinct
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ MOST_READS = 20
 MOST_RANGES = 20
 
 
-def reads_of(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
+def plan_reads(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
     """Return SQL predicates on `messages`. Each message of the runs matches exactly one, and others may match.
 
     `homes` has, by queue, the segments that were sent to it.
@@ -56,19 +62,21 @@ def reads_of(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
             reads[-1].append((queue, named))
             room -= len(named)
     if len(reads) > MOST_READS:
-        return [_where([(queue, None) for queue in homes]).bounded().sql()]
-    return [f"{_where(read).sql()} AND ({_ranges(_of(runs, read))})" for read in reads] or [Where(None, (-1,)).sql()]
+        return [_build_where([(queue, None) for queue in homes]).shorten().sql()]
+    return [f"{_build_where(read).sql()} AND ({_ranges(_filter_runs(runs, read))})" for read in reads] or [
+        Where(None, (-1,)).sql()
+    ]
 
 
-def _where(named: Sequence[tuple[str, Sequence[str] | None]]) -> Where:
+def _build_where(named: Sequence[tuple[str, Sequence[str] | None]]) -> Where:
     where = None
     for queue, segments in named:
-        where = Where(queue, None, None if segments is None else tuple_of(segments), also=where)
+        where = Where(queue, None, None if segments is None else sort_distinct(segments), also=where)
     assert where is not None
     return where
 
 
-def _of(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
+def _filter_runs(runs: pa.Table, read: Sequence[tuple[str, Sequence[str]]]) -> pa.Table:
     return runs.filter(pc.is_in(runs["segment"], pa.array([name for _, segments in read for name in segments])))
 
 
@@ -120,9 +128,9 @@ class Frames:
         if grant is not None:
             self._store.require_messages(queue, grant, grant.runs)
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
-        messages = self._stored(runs)
+        messages = self._read_stored(runs)
         runs = runs.select([*RUNS.names, "first_received_at", "receive_count"])
-        held = in_blocks(self._spark, runs, "lane AS held_lane", "first_received_at", "receive_count")
+        held = split_into_blocks(self._spark, runs, "lane AS held_lane", "first_received_at", "receive_count")
         receipt = F.lit(grant.receipt_id if grant else None).cast("string")
         handle = columns.receipt_handle(F.lit(queue.id), F.col("held_lane"), F.col("segment"), F.col("seq"), receipt)
         return (
@@ -144,13 +152,13 @@ class Frames:
 
         require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
-    def _stored(self, runs: pa.Table) -> DataFrame:
+    def _read_stored(self, runs: pa.Table) -> DataFrame:
         """Return the rows of `messages` that the runs name, and perhaps others."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
         messages = self._spark.read.format("delta").load(self._locations["messages"])
-        return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
+        return reduce(lambda one, other: one.union(other), map(messages.where, plan_reads(runs, homes)))
 
-    def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
+    def select_messages(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """Return, as RUNS, the messages of a queue that match an SQL predicate on the view `messages`.
 
         Raises InvalidParameterValue if the text is no such predicate, or fails on a message.
@@ -170,7 +178,7 @@ class Frames:
         rows_of_queue = rows(self._spark)
         with _predicate(where, rows_of_queue.columns):
             matching = rows_of_queue.where(where)
-            return runs_of_bits(matching.select("lane", "segment", "seq"))
+            return collect_runs(matching.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:
         """Return a user's Arrow table as a DataFrame. A column of the type null becomes a column of texts."""
@@ -179,9 +187,9 @@ class Frames:
         try:
             return arrow_frame(self._spark, pa.table(typed))
         except (TypeError, ValueError, pa.ArrowException) as error:
-            raise self._refused_column(typed) or error from None
+            raise self._find_refused_column(typed) or error from None
 
-    def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
+    def _find_refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
         for name, column in columns.items():
             try:
                 arrow_frame(self._spark, pa.table({name: column}))
@@ -191,25 +199,27 @@ class Frames:
                 return InvalidParameterValue("column", name, bound, fix)
         return None
 
-    def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
+    def evaluate_wishes(
+        self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits
+    ) -> HandleFrame:
         """Evaluate receipt handles once, and return them with their actions.
 
         Each of the `parts` has a verb, the handles (a DataFrame, an Arrow table or a list), and timeouts (one, or a
         column).
         """
-        frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
+        frames = [self._read_wishes(verb, handles, timeout) for verb, handles, timeout in parts]
         return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
 
-    def _asked(self, verb: Verb, handles: Any, timeout: Any) -> DataFrame:
+    def _read_wishes(self, verb: Verb, handles: Any, timeout: Any) -> DataFrame:
         from pyspark.sql import functions as F
 
         if isinstance(handles, list):
-            handles, timeout = table_of_list(handles, timeout), TIMEOUTS
+            handles, timeout = make_handle_table(handles, timeout), TIMEOUTS
         frame = self.of(handles) if isinstance(handles, pa.Table) else handles
         require_column(frame, "receipt_handle", "string")
         if isinstance(timeout, str):
             require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
-            seconds = F.col(columns.quoted(timeout)).cast("bigint")
+            seconds = F.col(columns.quote_column(timeout)).cast("bigint")
         else:
             seconds = F.lit(timeout).cast("bigint")
         action = "delete" if verb is Verb.DELETE else "change"

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.rewrite import numbered
+from ledger.delta_log.rewrite import number_rows
 from ledger.delta_log.spark_sessions import arrow_frame
 from ledger.errors import LONGEST_TEXT, InvalidParameterValue
-from ledger.rules.limits import Limits, visibility_timeout
+from ledger.rules.limits import Limits, check_visibility_timeout
 from ledger.rules.outcomes import ERRORS
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.visibility import Outcome, Verb
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def runs_of_bits(places: DataFrame) -> pa.Table:
+def collect_runs(places: DataFrame) -> pa.Table:
     """Return places (lane, segment, seq) as RUNS."""
     parts = []
-    for row in bitmaps(places).to_pylist():
+    for row in collect_bitmaps(places).to_pylist():
         first, last = message_runs.ones(row["bitmap"])
         start = row["bucket"] * columns.BITMAP
         parts.append((row["lane"], row["segment"], first + start, last + start))
-    return runs_table(parts) if parts else RUNS.empty_table()
+    return make_runs_table(parts) if parts else RUNS.empty_table()
 
 
-def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
+def collect_bitmaps(places: DataFrame, *keys: str) -> pa.Table:
     from pyspark.sql import functions as F
 
     bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
@@ -45,13 +45,13 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
     return places.groupBy(*keys, "lane", "segment", bucket).agg(bits).toArrow()
 
 
-def as_sets(runs: pa.Table) -> pa.Table:
+def convert_to_sets(runs: pa.Table) -> pa.Table:
     """Return runs, in any order, as rows of runs and sets, as in `visibility`."""
     others = [name for name in runs.column_names if name not in ("segment", "first_seq", "last_seq")]
-    codes, some_row = numbered([runs[name] for name in others], runs.num_rows)
+    codes, some_row = number_rows([runs[name] for name in others], runs.num_rows)
     names = runs["segment"].unique()
     segment = pc.index_in(runs["segment"], names).to_numpy().astype(np.int64)
-    sets = message_runs.rows_of(Runs.from_arrow(runs, segment, codes).in_order())
+    sets = message_runs.make_set_rows(Runs.from_arrow(runs, segment, codes).in_order())
     table = runs.select(others).take(pa.array(some_row[sets.code]))
     table = table.append_column("segment", names.take(pa.array(sets.segment)))
     first = sets.first_seq
@@ -62,21 +62,21 @@ def as_sets(runs: pa.Table) -> pa.Table:
     )
 
 
-def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
+def split_into_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
     """Return runs as sets, with a row for each block (`columns.BLOCKS`) that one touches.
 
     Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and `others`.
     """
     from pyspark.sql import functions as F
 
-    touched = arrow_frame(spark, as_sets(runs)).selectExpr(
+    touched = arrow_frame(spark, convert_to_sets(runs)).selectExpr(
         "segment", "first_seq", "last_seq", BITS, *others, columns.BLOCKS
     )
     word, bits = F.expr(columns.WORD), F.expr(columns.BITS_OF_BLOCK)
     return touched.withColumns({"word": word, BITS: bits})
 
 
-def runs_table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
+def make_runs_table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
     """Return parts (lane, segment, first ordinals, last ordinals) as RUNS."""
     part = pa.array(np.repeat(np.arange(len(parts)), [len(first) for _, _, first, _ in parts]))
     return pa.table(
@@ -118,7 +118,7 @@ class HandleFrame:
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
         """Return the actions as runs, from a bitmap of 4 KB for each 32,768 places."""
-        rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
+        rows = collect_bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
             verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
@@ -127,7 +127,9 @@ class HandleFrame:
             runs.setdefault((verb, row["receipt_id"], row["timeout"]), []).append(
                 (row["lane"], row["segment"], first + start, last + start)
             )
-        return [Action(verb, receipt, runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
+        return [
+            Action(verb, receipt, make_runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()
+        ]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
         """Return a row for every handle and action: receipt_handle, action, outcome, error_code, error_message."""
@@ -141,7 +143,7 @@ class HandleFrame:
             for action, answer in zip(self.actions, answers)
         ]
         answered = pa.concat_tables(parts) if parts else _no_outcomes()
-        answered_blocks = in_blocks(spark, answered, "outcome", "verb", "timeout", "receipt_id").alias("found")
+        answered_blocks = split_into_blocks(spark, answered, "outcome", "verb", "timeout", "receipt_id").alias("found")
         read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
         conditions = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
         conditions += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
@@ -163,13 +165,13 @@ class HandleFrame:
                 is_this = (F.col("read.verb") == name) & (outcome == failed.value)
                 code = F.when(is_this, failure.code).otherwise(code)
                 message = F.when(is_this, failure.message).otherwise(message)
-        message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
+        message = F.when(F.col("read.refused"), _describe_bounds(self.limits)).otherwise(message)
         # The handle comes last: users write its text, which may contain {timeout}.
         for placeholder, value in (
             (TIMEOUT, F.col("read.timeout").cast("string")),
             (HANDLE, F.col("read.receipt_handle")),
         ):
-            # As in `errors.shown`.
+            # As in `errors.show_value`.
             text = F.coalesce(value, F.lit("None"))
             cut = F.concat(F.substring(text, 1, LONGEST_TEXT - 3), F.lit("..."))
             text = F.when(F.length(text) > LONGEST_TEXT, cut).otherwise(text)
@@ -190,7 +192,7 @@ def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
 
     maximum = limits.maximum_visibility_timeout
     bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if maximum is None else f" OR timeout > {maximum}")
-    is_handle = columns.handle_is_valid(F.col("receipt_handle"), F.col("parts"), queue.id)
+    is_handle = columns.is_valid_handle(F.col("receipt_handle"), F.col("parts"), queue.id)
     parts = {name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("parts")).items()}
     return (
         wishes.withColumn("parts", columns.split_handle(F.col("receipt_handle")))
@@ -202,15 +204,15 @@ def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
     )
 
 
-def _out_of_bounds(limits: Limits) -> str:
+def _describe_bounds(limits: Limits) -> str:
     try:
-        visibility_timeout(TIMEOUT, limits)
+        check_visibility_timeout(TIMEOUT, limits)
     except InvalidParameterValue as error:
         return error.message
     raise AssertionError("a text is no timeout")
 
 
-def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
+def make_handle_table(handles: list[str | None], timeout: Any) -> pa.Table:
     """Return handles with timeouts as a table. A timeout that is no whole number, or beyond 2**62, becomes null."""
     timeouts = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
     seconds = [value if type(value) is int and abs(value) < 1 << 62 else None for value in timeouts]

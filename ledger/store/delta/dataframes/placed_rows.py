@@ -16,7 +16,7 @@ from ledger.rules.message import STORED
 from ledger.rules.message_attributes import SENDER
 from ledger.settings import Settings
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.dataframes.bulk_rows import full_disk, refusal
+from ledger.store.delta.dataframes.bulk_rows import explain_row_failure, find_disk_failure
 from ledger.store.delta.model.tables import MESSAGES, TABLES
 from ledger.store.protocol import QueueRecord
 
@@ -112,7 +112,7 @@ def rows_of_a_segment(settings: Settings) -> int:
     return settings.messages_per_segment // in_file * in_file
 
 
-def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
+def place_by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
     """Return the rows with `ordinal` and `seq`. Every task fills segments of its own."""
     from pyspark.sql import functions as F
 
@@ -130,14 +130,14 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
     )
 
 
-def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
+def explain_send_failure(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
     """Return the error of a send to `place` for a cause that a send knows, or None."""
     if TOO_MANY_SEGMENTS in str(error):
-        return too_many_segments(settings)
-    return full_disk(error, place) or refusal(error, queue.attributes)
+        return make_segments_error(settings)
+    return find_disk_failure(error, place) or explain_row_failure(error, queue.attributes)
 
 
-def too_many_segments(settings: Settings) -> InvalidParameterValue:
+def make_segments_error(settings: Settings) -> InvalidParameterValue:
     return InvalidParameterValue(
         "messages_per_segment",
         settings.messages_per_segment,
@@ -146,7 +146,9 @@ def too_many_segments(settings: Settings) -> InvalidParameterValue:
     )
 
 
-def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
+def add_message_columns(
+    placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None
+) -> DataFrame:
     """Return the rows of `Placed`, from rows of message_columns with `ordinal` and `seq`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
@@ -168,7 +170,7 @@ def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number
     return placed.select("ordinal", *(values[field.name].alias(field.name) for field in IN_FILES))
 
 
-def for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
+def prepare_for_tasks(rows: DataFrame, absent: Collection[str], sender: str | None, *, has_delays: bool) -> DataFrame:
     """Return the rows of `Unplaced`, from rows of message_columns with unchecked bodies."""
     from pyspark.sql import functions as F
 

@@ -14,7 +14,7 @@ from ledger.delta_log.spark_sessions import IDEMPOTENT_WRITES
 from ledger.errors import InvalidParameterValue
 from ledger.rules import message_id as ids
 from ledger.store.delta.commit.transactions import after_commit
-from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
+from ledger.store.delta.dataframes.placed_rows import Placed, explain_send_failure, rows_of_a_file
 from ledger.store.delta.verbs.sending import bounds_of
 from ledger.store.protocol import QueueRecord
 
@@ -94,7 +94,9 @@ class SparkAppend:
         if failed is not None and landed is not None:
             log.warning("Spark reported an error after it had committed a send: %s", failed)
         elif failed is not None and is_same and not is_gap(failed):
-            raise refused(failed, placed.queue, self._store.settings, engine.place("messages")) or failed from None
+            raise (
+                explain_send_failure(failed, placed.queue, self._store.settings, engine.place("messages")) or failed
+            ) from None
         return is_sent
 
     def _is_same(self, generation: int) -> bool:

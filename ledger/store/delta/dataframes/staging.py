@@ -37,19 +37,19 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.output_tables.row_errors import is_of_function
 from ledger.rules import message_id as ids
 from ledger.rules import staging
-from ledger.rules.location import OBJECT_STORES, for_spark, recorded
+from ledger.rules.location import OBJECT_STORES, name_for_spark, recorded
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes import task_files
-from ledger.store.delta.dataframes.bulk_rows import refused_row
+from ledger.store.delta.dataframes.bulk_rows import make_row_refusal
 from ledger.store.delta.dataframes.column_casts import SHOWN_CHARACTERS
 from ledger.store.delta.dataframes.placed_rows import (
     IN_FILES,
     Placed,
     Unplaced,
-    refused,
+    explain_send_failure,
+    make_segments_error,
     rows_of_a_file,
     rows_of_a_segment,
-    too_many_segments,
 )
 from ledger.store.delta.dataframes.task_files import (
     MANY_SEGMENTS,
@@ -62,7 +62,7 @@ from ledger.store.delta.dataframes.task_files import (
 )
 from ledger.store.delta.engine import Publishing
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.verbs.staged_sends import Publisher, end_of, remove_folder_log, staged_folders
+from ledger.store.delta.verbs.staged_sends import Publisher, find_end, open_staged_folders, remove_folder_log
 from ledger.store.protocol import QueueRecord
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ class TaskStaging:
         tasks = parallelism(self._spark)
         job = self._job(placed, unplaced, place, tasks)
         try:
-            rows = _with_column_between_coalesces(unplaced.rows).coalesce(tasks)
-            written = rows.mapInArrow(_by_value(task_files).writing(job), task_files.ANSWER)
+            rows = _add_separating_column(unplaced.rows).coalesce(tasks)
+            written = rows.mapInArrow(_pickle_by_value(task_files).make_task_function(job), task_files.ANSWER)
             self._store.transactions.step("staging")
             answers = written.collect()
         except Exception as error:
-            raise self._failure(error, placed, unplaced, job) from None
+            raise self._explain_failure(error, placed, unplaced, job) from None
         if placed.require_same is not None:
             placed.require_same()
         files = [Written(*values) for answer in answers for values in json.loads(answer.files)]
@@ -166,23 +166,23 @@ class TaskStaging:
         options = self._store.storage_options
         if options is None or self._place.scheme not in OBJECT_STORES:
             return None
-        opened = ObjectStore(self._place.text, options).opened_with()
+        opened = ObjectStore(self._place.text, options).describe_opening()
         return None if opened is None else Objects(*opened, below)
 
-    def _failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
+    def _explain_failure(self, error: Exception, placed: Placed, unplaced: Unplaced, job: SendJob) -> Exception:
         """Return the error of a send that failed in its tasks: ExecutorsUnable if Spark's writer may succeed."""
         text, place = str(error), self._engine.place("messages")
         _, token, rest = text.partition(job.token)
         kind, *values = rest.split("|")
         if token and kind == REFUSES:
             field, bound, value = values[:3]
-            return refused_row(field, bound, unplaced.bodies_at, value, placed.queue.attributes)
+            return make_row_refusal(field, bound, unplaced.bodies_at, value, placed.queue.attributes)
         if token and kind == MANY_SEGMENTS:
-            return too_many_segments(self._store.settings)
+            return make_segments_error(self._store.settings)
         if token and kind == STORAGE_FAILS and self._place.is_local:
             return StorageFailed(place, bytes.fromhex(values[0]).decode("utf-8", "replace"), "send")
         if not token and not (is_of_function(error) and _UNABLE.search(text)):
-            return refused(error, placed.queue, self._store.settings, place) or error
+            return explain_send_failure(error, placed.queue, self._store.settings, place) or error
         return ExecutorsUnable(bytes.fromhex(values[0]).decode("utf-8", "replace") if token else message_of(error))
 
     def note_unable(self, why: ExecutorsUnable) -> None:
@@ -209,7 +209,7 @@ class TaskStaging:
                 raise StorageFailed(str(file), bound, "send")
 
 
-def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
+def _add_separating_column(rows: DataFrame) -> DataFrame:
     """Keep the user's `coalesce` and ours apart by a column that is not deterministic.
 
     Spark would merge the two, and perhaps change the rows' order.
@@ -219,7 +219,7 @@ def _with_column_between_coalesces(rows: DataFrame) -> DataFrame:
     return rows.withColumn("ledger_task", F.spark_partition_id())
 
 
-def _by_value(module: Any) -> Any:
+def _pickle_by_value(module: Any) -> Any:
     """Let Spark's pickles contain a module's code, not only names."""
     from pyspark import cloudpickle
 
@@ -240,7 +240,7 @@ class Staging:
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
         self._store, self._transactions, self._engine = store, store.transactions, engine
-        folders = staged_folders(store)
+        folders = open_staged_folders(store)
         assert folders is not None
         self._folders: Folders = folders
         self._most_losses = store.settings.losses_before_waiting
@@ -312,13 +312,13 @@ class Staging:
                 return self._tasks.stage(placed, placed.unplaced, folder)
             except ExecutorsUnable as unable:
                 why_not = unable
-        files = self._written_by_spark(placed, folder)
+        files = self._write_by_spark(placed, folder)
         self._require_written(folder, files)
         if why_not is not None:
             self._tasks.note_unable(why_not)
         return files
 
-    def _written_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
+    def _write_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
         """Write with Spark's writer. Only rows of a FIFO queue, which are sorted by segment already, are partitioned by
         it."""
         partitions = [ORDINAL.name] if placed.in_order else []
@@ -329,19 +329,19 @@ class Staging:
         )
         self._transactions.step("staging")
         try:
-            writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))
+            writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(name_for_spark(place))
         except Exception as error:
-            raise refused(error, placed.queue, self._store.settings, place) or error from None
+            raise explain_send_failure(error, placed.queue, self._store.settings, place) or error from None
         if placed.require_same is not None:
             placed.require_same()
-        return staged_files(placed, folder, self._folders)
+        return list_staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
-        """Return whether a folder has ended (`end_of`), or is old enough for upkeep or a vacuum to remove its files.
+        """Return whether a folder has ended (`find_end`), or is old enough for upkeep or a vacuum to remove its files.
 
         Upkeep records the end before it removes a file.
         """
-        return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
+        return find_end(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
         """Raise StorageFailed if this process sees neither Spark's files nor the folder's log."""
@@ -360,7 +360,7 @@ class Staging:
         return losses >= self._most_losses
 
 
-def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
+def list_staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
     """Return the files that Spark wrote to a folder, from the folder's log.
 
     Raises InvalidParameterValue if the log has no statistics of a file, and StorageFailed.

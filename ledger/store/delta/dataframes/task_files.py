@@ -145,7 +145,7 @@ class SendJob(NamedTuple):
     delay: int | None
 
 
-def writing(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_task_function(job: SendJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark runs over the batches of a task."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -201,17 +201,17 @@ def _has_wrong_character(bodies: pa.Array) -> bool:
 
 
 def _require_one(job: SendJob, body: bytes | None) -> None:
-    shown = "null" if body is None else beginning(body, job.most_shown).hex().upper()
+    shown = "null" if body is None else take_characters(body, job.most_shown).hex().upper()
     if not body:
         raise Stop(f"{job.token}{REFUSES}|{MISSING}|MessageBody|{shown}|")
     if len(body) > job.most_bytes:
         raise Stop(f"{job.token}{REFUSES}|{TOO_LONG}||{shown}|")
-    name = wrong_character(body)
+    name = find_wrong_character(body)
     if name is not None:
         raise Stop(f"{job.token}{REFUSES}|{CHARACTER}|{name}|{shown}|")
 
 
-def wrong_character(body: bytes) -> str | None:
+def find_wrong_character(body: bytes) -> str | None:
     """Return the name of the first refused character (like #xB), or NO_UTF_8, or None."""
     try:
         text = body.decode()
@@ -224,7 +224,7 @@ def wrong_character(body: bytes) -> str | None:
     return None
 
 
-def beginning(body: bytes, characters: int) -> bytes:
+def take_characters(body: bytes, characters: int) -> bytes:
     """Return the first characters of a text as Spark counts them: by their first bytes, also if they are not UTF-8."""
     end = 0
     for _ in range(characters):
@@ -251,7 +251,7 @@ class TaskFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             room = self._job.rows_per_file - (self._row + self._waiting_rows) % self._job.rows_per_file
-            for part in _in_parts(batch.slice(0, room), self._job.row_group_bytes):
+            for part in _split_batch(batch.slice(0, room), self._job.row_group_bytes):
                 if self._waiting_bytes + part.nbytes > self._job.row_group_bytes:
                     self._write()
                 self._waiting.append(part)
@@ -324,7 +324,9 @@ class TaskFile:
             self._sink,
             job.schema,
             store_schema=False,
-            use_dictionary=[path for field in job.schema for path in _repeated(job, field, rows[field.name])],
+            use_dictionary=[
+                path for field in job.schema for path in _find_dictionary_paths(job, field, rows[field.name])
+            ],
             write_statistics=list(job.statistics),
         )
 
@@ -397,7 +399,7 @@ def _columns(job: SendJob, rows: pa.Table, first_seq: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=job.schema)
 
 
-def _repeated(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
+def _find_dictionary_paths(job: SendJob, field: pa.Field, values: pa.ChunkedArray) -> list[str]:
     """Return the paths that get a dictionary."""
     if pa.types.is_map(field.type):
         return [f"{field.name}.key_value.{path}" for path in ("key", "value.data_type")]
@@ -419,10 +421,10 @@ def _text(value: str) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
-def _in_parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     if batch.nbytes <= most or batch.num_rows < 2:
         yield batch
     else:
         half = batch.num_rows // 2
-        yield from _in_parts(batch.slice(0, half), most)
-        yield from _in_parts(batch.slice(half), most)
+        yield from _split_batch(batch.slice(0, half), most)
+        yield from _split_batch(batch.slice(half), most)

@@ -14,9 +14,9 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.verbs.receipts import unfilled
+from ledger.store.delta.verbs.receipts import find_unfilled
 from ledger.store.delta.views import statements
-from ledger.store.delta.views.past import PastMoment, moment
+from ledger.store.delta.views.past import PastMoment, find_moment
 from ledger.store.delta.views.statements import VIEWS, comments_of, tables_of, view_statement
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def open_view(
 ) -> DataFrame:
     """Return a view as a DataFrame: at `now`, at a version of `visibility`, or at an earlier instant."""
     table_names = tables_of(name)
-    at = moment(engine, now, version, timestamp)
+    at = find_moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()
     if "receipts" in table_names:
-        filled, rows = unfilled(engine)
+        filled, rows = find_unfilled(engine)
         if rows.num_rows:
             columns = ", ".join(column for column in rows.column_names if column != "day")
             all_rows = f"SELECT {columns} FROM {tables['receipts']} WHERE version <= {filled}"
@@ -68,7 +68,7 @@ def deploy_views(
         raise InvalidParameterValue("prefix", prefix, "Must be letters, digits and _", "Leave it out for none.")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     warn_if_forgotten(spark, schema, "the views")
-    at = moment(engine, now, version, timestamp)
+    at = find_moment(engine, now, version, timestamp)
     tables = _tables(spark, locations, at)
     instant = "current_timestamp()" if at.versions is None else instant_literal(at.now)
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]

@@ -57,7 +57,7 @@ class Runs:
         return Runs(first, last, code)
 
     @classmethod
-    def concatenated(cls: type[Some], parts: Sequence[Some]) -> Some:
+    def concatenate(cls: type[Some], parts: Sequence[Some]) -> Some:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def __len__(self) -> int:
@@ -89,22 +89,22 @@ class Runs:
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
         return type(self)(*(column[chosen] for column in self.columns()))
 
-    def coded(self, code: np.ndarray | int) -> Runs:
+    def recode(self, code: np.ndarray | int) -> Runs:
         """Return the runs with other codes: one for each, or one for all."""
         codes = code if isinstance(code, np.ndarray) else np.full(len(self), code)
         return Runs(self.first, self.last, codes)
 
     def in_order(self) -> Runs:
         """Return these runs, which may be in any order, sorted and joined."""
-        return self.coded(self.code).where(np.argsort(self.first, kind="stable")).joined()
+        return self.recode(self.code).where(np.argsort(self.first, kind="stable")).joined()
 
     def joined(self) -> Runs:
         """Return the runs with neighbours of one code joined."""
         if len(self) < 2:
-            return self.coded(self.code)
+            return self.recode(self.code)
         border = (self.last[:-1] + 1 != self.first[1:]) | (self.code[:-1] != self.code[1:])
         if border.all():
-            return self.coded(self.code)
+            return self.recode(self.code)
         starts = np.concatenate([[True], border])
         ends = np.concatenate([border, [True]])
         return Runs(self.first[starts], self.last[ends], self.code[starts])
@@ -167,15 +167,15 @@ class Runs:
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
         pieces = replacement.cut(near.first, near.last)
-        beside = pieces.coded(near.code[pieces.query]).where(pieces.code == ABSENT)
-        painted = Runs.concatenated([beside, replacement]).in_order()
+        beside = pieces.recode(near.code[pieces.query]).where(pieces.code == ABSENT)
+        painted = Runs.concatenate([beside, replacement]).in_order()
         if begin == 0 and end >= len(joined):
             return painted
-        return Runs.concatenated([joined.where(slice(begin)), painted, joined.where(slice(end, None))])
+        return Runs.concatenate([joined.where(slice(begin)), painted, joined.where(slice(end, None))])
 
-    def parted(self, by: Runs) -> tuple[Runs, Runs]:
+    def split_by(self, by: Runs) -> tuple[Runs, Runs]:
         pieces = by.cut(self.first, self.last)
-        inside, parts = pieces.code != ABSENT, pieces.coded(self.code[pieces.query])
+        inside, parts = pieces.code != ABSENT, pieces.recode(self.code[pieces.query])
         return parts.where(inside), parts.where(~inside)
 
 
@@ -193,9 +193,9 @@ class Ordered(Runs):
     order: np.ndarray
 
 
-def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
+def lay_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
     """Return `parts` as one, without messages that two parts have under different codes, and these under code 0."""
-    together = Runs.concatenated(parts)
+    together = Runs.concatenate(parts)
     together = together.where(np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
         return together.joined(), Runs.empty()
@@ -203,8 +203,8 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
     for part in parts:
         pieces = together.cut(part.first, part.last)
         differs = (pieces.code != ABSENT) & (pieces.code != part.code[pieces.query])
-        together, disputed = together.paint(part), disputed.paint(pieces.where(differs).coded(0))
-    return together.parted(disputed)[1], disputed
+        together, disputed = together.paint(part), disputed.paint(pieces.where(differs).recode(0))
+    return together.split_by(disputed)[1], disputed
 
 
 def distinct_codes(codes: np.ndarray) -> list[int]:
@@ -218,7 +218,7 @@ def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
     return places
 
 
-def numbers_in(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def expand_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return all numbers of ranges, one range after the other."""
     before = np.cumsum(lengths) - lengths
     numbers: np.ndarray = np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))
@@ -296,7 +296,7 @@ class SetRows(Runs):
         return same
 
     def _places(self) -> np.ndarray:
-        return numbers_in(self.begin, self.size)
+        return expand_ranges(self.begin, self.size)
 
 
 class StoredRuns(NamedTuple):
@@ -315,7 +315,7 @@ class Difference(NamedTuple):
     gone: SetRows
 
 
-def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
+def make_stored_runs(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
     """Return rows as they were read: their runs, in any order, and the column `bits`."""
     zeros = np.zeros(len(runs), dtype=np.int64)
     rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
@@ -327,11 +327,11 @@ def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored
     return StoredRuns(rows, *rows.runs())
 
 
-def rows_of(runs: Runs) -> SetRows:
+def make_set_rows(runs: Runs) -> SetRows:
     """Return the rows of a state, from joined runs."""
-    runs = runs.coded(runs.code)
+    runs = runs.recode(runs.code)
     inside = np.flatnonzero(_is_inside(runs))
-    group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
+    group, groups = _number_groups(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
     # The last value assigned stays, so the reversed order gives a group's first run.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
     first[group[::-1]] = runs.first[inside[::-1]]
@@ -357,7 +357,7 @@ def rows_of(runs: Runs) -> SetRows:
     return rows.where(np.argsort(rows.first, kind="stable"))
 
 
-def difference(old: StoredRuns, new: Runs) -> Difference:
+def find_difference(old: StoredRuns, new: Runs) -> Difference:
     """Return the edits that turn the stored rows into the rows of the runs `new` (joined).
 
     Why it holds: a row is about runs of one group, or about one run. The groups of runs that only one state has are
@@ -365,16 +365,16 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
     one place, so no two edits have one key. A row that stays has its first message in both states, in a group that is
     not compared. So no new row of a compared group begins there.
     """
-    only_old, only_new = _differing(old.runs, new)
+    only_old, only_new = _find_differing(old.runs, new)
     if not len(only_old) and not len(only_new):
-        no_rows = rows_of(Runs.empty())
+        no_rows = make_set_rows(Runs.empty())
         return Difference(no_rows, np.empty(0, dtype=bool), no_rows)
     groups = _Groups(old.runs.where(only_old), new.where(only_new))
     touched = np.zeros(len(old.rows), dtype=bool)
     touched[old.row[groups.members(old.runs, only_old)]] = True
     gone = old.rows.where(touched)
     gone = gone.where(np.argsort(gone.first, kind="stable"))
-    written = rows_of(new.where(groups.members(new, only_new)))
+    written = make_set_rows(new.where(groups.members(new, only_new)))
     at = np.searchsorted(gone.first, written.first)
     replaces = at < len(gone)
     replaces[replaces] = gone.first[at[replaces]] == written.first[replaces]
@@ -390,7 +390,7 @@ def difference(old: StoredRuns, new: Runs) -> Difference:
 
 class _Groups:
     def __init__(self, *parts: Runs) -> None:
-        runs = Runs.concatenated([part.coded(part.code) for part in parts])
+        runs = Runs.concatenate([part.recode(part.code) for part in parts])
         runs = runs.where(_is_inside(runs))
         block = runs.first >> BLOCK_SHIFT
         begins = np.ones(len(block), dtype=bool)
@@ -432,9 +432,9 @@ def _is_inside(runs: Runs) -> np.ndarray:
     return inside
 
 
-def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
+def _find_differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Return the indexes of the runs that are only in `old`, and only in `new`."""
-    begin, end = _alike(old, new)
+    begin, end = _count_alike(old, new)
     old_middle, new_middle = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
     alike = len(old_middle) == len(new_middle) and bool((old_middle.first == new_middle.first).all())
     at = np.arange(len(old_middle)) if alike else np.searchsorted(old_middle.first, new_middle.first)
@@ -448,7 +448,7 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
     return begin + np.flatnonzero(only_old), begin + np.flatnonzero(~same)
 
 
-def _alike(old: Runs, new: Runs) -> tuple[int, int]:
+def _count_alike(old: Runs, new: Runs) -> tuple[int, int]:
     """Return how many runs are shared at the beginning, and how many more at the end. These need no search."""
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
@@ -462,7 +462,7 @@ def _alike(old: Runs, new: Runs) -> tuple[int, int]:
     return begin, remaining if same.all() else int(np.argmin(same))
 
 
-def _numbered(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
+def _number_groups(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the number of each run's group, and a bound above. `block` is sorted. Numbers may be unused."""
     if not len(block):
         return block, 0

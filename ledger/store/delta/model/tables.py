@@ -284,11 +284,15 @@ class Where:
             queues.setdefault((part.lanes, part.segments), []).append(part.queue)
         alternatives = []
         for (lanes, segments), named in queues.items():
-            values_by_column = {"queue": None if None in named else tuple_of(named), "lane": lanes, "segment": segments}
+            values_by_column = {
+                "queue": None if None in named else sort_distinct(named),
+                "lane": lanes,
+                "segment": segments,
+            }
             alternatives.append({column: values for column, values in values_by_column.items() if values is not None})
         return alternatives
 
-    def bounded(self) -> Where:
+    def shorten(self) -> Where:
         """Return this filter, or a wider one: the planning of a long predicate may overflow the stack."""
         parts, alternatives = self.parts(), self.alternatives()
         named = sum(len(alternative.get("segment", ())) for alternative in alternatives)
@@ -296,7 +300,9 @@ class Where:
             return self
         all_lanes = [part.lanes for part in parts if part.lanes is not None]
         lanes = (
-            tuple_of(lane for part_lanes in all_lanes for lane in part_lanes) if len(all_lanes) == len(parts) else None
+            sort_distinct(lane for part_lanes in all_lanes for lane in part_lanes)
+            if len(all_lanes) == len(parts)
+            else None
         )
         if len(parts) > MOST_NAMED:
             return Where(None, lanes)
@@ -309,7 +315,7 @@ class Where:
         prefix = f"{alias}." if alias else ""
         conditions = []
         for alternative in self.alternatives():
-            parts = [f"{prefix}{column} {_one_of(column, values)}" for column, values in alternative.items()]
+            parts = [f"{prefix}{column} {_match_values(column, values)}" for column, values in alternative.items()]
             conditions.append(" AND ".join(parts) or "true")
         return (
             conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({condition})' for condition in conditions)})"
@@ -347,11 +353,11 @@ class Where:
         return False
 
 
-def _one_of(column: str, values: Sequence[Any]) -> str:
+def _match_values(column: str, values: Sequence[Any]) -> str:
     literals = [literal(value) if isinstance(value, str) else str(value) for value in values]
     return f"= {literals[0]}" if len(literals) == 1 and column == "queue" else f"IN ({', '.join(literals)})"
 
 
-def tuple_of(values: Iterable[Any]) -> tuple[Any, ...]:
+def sort_distinct(values: Iterable[Any]) -> tuple[Any, ...]:
     """Return values sorted and without duplicates."""
     return tuple(sorted(set(values)))

@@ -23,7 +23,7 @@ def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most
     first `most` messages, nor dead letters. For other queues, the rank follows the runs' `sent_at` (see `FileRuns`).
     """
     if is_fifo(loaded.queue.attributes):
-        return groups.receivable(loaded, classified, most)
+        return groups.find_receivable(loaded, classified, most)
     visible = classified.pieces.where(classified.state == INDEX[Status.VISIBLE])
     order = np.empty(len(visible), dtype=np.int64)
     order[np.lexsort((visible.first, classified.files.sent_at[visible.query]))] = np.arange(len(visible))
@@ -69,7 +69,7 @@ def _most(lanes: int, losses: int) -> int:
     return max(1, lanes >> (losses // LOSSES_TO_HALVE))
 
 
-def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:
+def take_first(runs: Ordered, maximum: int | None) -> Ordered:
     return Deal(runs).take(maximum)
 
 
@@ -113,7 +113,7 @@ class Deal:
             self._reached = max(self._reached, int(nearest.order.max()))
             if maximum is not None:
                 nearest = nearest.where(np.argsort(nearest.order, kind="stable"))
-            self._next = Ordered.concatenated([self._next, nearest])
+            self._next = Ordered.concatenate([self._next, nearest])
 
 
 def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:

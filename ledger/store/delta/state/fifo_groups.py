@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.statements import to_milliseconds
 from ledger.rules import fifo
 from ledger.rules.visibility import Record, Status
 from ledger.store.delta.engine import MessageFiles
-from ledger.store.delta.model.message_runs import ABSENT, Ordered, Pieces, numbers_in, positions
-from ledger.store.delta.model.tables import MESSAGES, Where, tuple_of
+from ledger.store.delta.model.message_runs import ABSENT, Ordered, Pieces, expand_ranges, positions
+from ledger.store.delta.model.tables import MESSAGES, Where, sort_distinct
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import GONE_STATES, INDEX, Listing
 from ledger.store.delta.state.snapshot import Classified, Loaded
@@ -87,7 +87,7 @@ class Members:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def with_later(self, later: Members, names: list[str]) -> Members:
+    def append_later(self, later: Members, names: list[str]) -> Members:
         """Return these messages followed by `later`, whose group names by number are `names`."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
@@ -103,14 +103,14 @@ class Members:
         segments = pa.array(list(segment_numbers), pa.string())
         return replace(self, segments=segments, groups=len(grown), names=grown, last=later.last, **columns)
 
-    def indexed(self) -> Members:
+    def add_index(self) -> Members:
         return self if self.index is not None else replace(self, index=Index(self))
 
-    def takes(self, later: int) -> bool:
+    def can_take(self, later: int) -> bool:
         lacking = len(self) + later - (0 if self.index is None else self.index.count)
         return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
 
-    def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
+    def keep_first_groups(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
         A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
@@ -125,9 +125,9 @@ class Members:
             return self
         plain = (pieces.code == ABSENT) & (state == INDEX[Status.VISIBLE])
         covered = index.found(self, lanes, pieces.where(plain))
-        touched = index.by_place[_between(*_beside(*covered, index.count))]
+        touched = index.by_place[_expand_ranges(*_find_gaps(*covered, index.count))]
         not_gone = pieces.where(~plain & ~np.isin(state, GONE_STATES))
-        not_gone = index.by_place[_between(*index.found(self, lanes, not_gone))]
+        not_gone = index.by_place[_expand_ranges(*index.found(self, lanes, not_gone))]
         remaining = (
             index.size - _counts(self.group[touched], index.groups) + _counts(self.group[not_gone], index.groups)
         )
@@ -138,17 +138,17 @@ class Members:
         looked_at[indexed_groups], remaining[indexed_groups] = True, 1
         first = index.waiting[: most + np.count_nonzero(looked_at)]
         groups = np.concatenate([np.flatnonzero(looked_at & (remaining > 0)), first[~looked_at[first]][:most]])
-        chosen = index.by_group[numbers_in(index.begins[groups], index.size[groups])]
-        return self._some(np.concatenate([np.sort(chosen), np.arange(index.count, len(self))]))
+        chosen = index.by_group[expand_ranges(index.begins[groups], index.size[groups])]
+        return self._select(np.concatenate([np.sort(chosen), np.arange(index.count, len(self))]))
 
-    def _some(self, numbers: np.ndarray) -> Members:
+    def _select(self, numbers: np.ndarray) -> Members:
         columns: dict[str, Any] = {name: getattr(self, name)[numbers] for name in _ARRAYS}
         groups, group = np.unique(columns["group"], return_inverse=True)
         return replace(self, names=None, index=None, groups=len(groups), **{**columns, "group": group})
 
 
 class Index:
-    """The places of messages and groups in Members, and the order of free groups (see `Members.of_first`)."""
+    """The places of messages and groups in Members, and the order of free groups (see `Members.keep_first_groups`)."""
 
     def __init__(self, members: Members) -> None:
         self.count, self.groups = len(members), members.groups
@@ -188,11 +188,11 @@ def _counts(group: np.ndarray, groups: int) -> np.ndarray:
     return np.bincount(group, minlength=groups)
 
 
-def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    return numbers_in(begins, ends - begins)
+def _expand_ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    return expand_ranges(begins, ends - begins)
 
 
-def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _find_gaps(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the gaps between sorted ranges that do not overlap, from 0 to before `count`."""
     return np.append(0, ends), np.append(begins, count)
 
@@ -220,15 +220,15 @@ class Groups:
         #: The version, the places of messages from other queues, and all members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
-    def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue, as in `rules.fifo.receivable`; each run has one message.
+    def find_receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
+        """Return the receivable messages of a FIFO queue, as `rules.fifo.select_receivable`; each run has one message.
 
         With `most` the result may leave out groups (see `choosing.find_receivable`).
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         if most is not None:
-            members = members.of_first(lanes, pieces, state, most)
+            members = members.keep_first_groups(lanes, pieces, state, most)
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
@@ -251,14 +251,14 @@ class Groups:
         free = _free_prefix(group, members.groups, state[piece])
         since = np.maximum(arrived_at[free], available_at[free])
         last = _last_holds(loaded, classified, piece, kept_from, group, members.groups)
-        turns = _turns(group[free], since, last)
+        turns = _number_turns(group[free], since, last)
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
         """Return all messages sent to this queue, and all of segments with messages moved here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
-        foreign = tuple(Where(home, None, tuple_of(segments)) for home, segments in homes.items() if home != queue)
+        foreign = tuple(Where(home, None, sort_distinct(segments)) for home, segments in homes.items() if home != queue)
         key = queue, classified.listing.generation
         kept = self._kept.get(key)
         if kept is None or kept[0] < version or kept[1] != foreign:
@@ -266,10 +266,12 @@ class Groups:
             if kept is None:
                 self._let_go()
             if foreign:
-                rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
+                rows = _sort_by_number(
+                    [rows, *(_encode_rows(self._engine.messages(where, _COLUMNS)) for where in foreign)]
+                )
                 members = _members_of(rows)
             else:
-                members = _followed(kept[2] if kept is not None and not kept[1] else None, rows).indexed()
+                members = _follow_rows(kept[2] if kept is not None and not kept[1] else None, rows).add_index()
             kept = self._kept[key] = version, foreign, members
         return kept[2]
 
@@ -289,43 +291,47 @@ class Groups:
         version, rows = self._own.get(key, (-1, None))
         if version < listing.version:
             keep = rows is not None and 0 < rows.num_rows <= 2 * listing.count(queue)
-            rows = self._later(queue, rows) if keep else self._all(queue)
+            rows = self._append_later(queue, rows) if keep else self._read_all(queue)
             self._own[key] = listing.version, rows
         return rows
 
-    def _all(self, queue: str) -> pa.Table:
-        return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
+    def _read_all(self, queue: str) -> pa.Table:
+        return _sort_by_number([_encode_rows(self._engine.messages(Where(queue), _COLUMNS))])
 
-    def _later(self, queue: str, kept: pa.Table) -> pa.Table:
+    def _append_later(self, queue: str, kept: pa.Table) -> pa.Table:
         last = kept["sequence_number"][-1].as_py()
         later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
-        return _in_few_pieces(pa.concat_tables([kept, _in_order([_encoded(later)])])) if later.num_rows else kept
+        return (
+            _combine_small_pieces(pa.concat_tables([kept, _sort_by_number([_encode_rows(later)])]))
+            if later.num_rows
+            else kept
+        )
 
 
-def _encoded(rows: pa.Table) -> pa.Table:
+def _encode_rows(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema([(name, _NAMES.get(name, MESSAGES.field(name).type)) for name in _COLUMNS]))
 
 
-def _in_order(tables: list[pa.Table]) -> pa.Table:
-    rows = _in_one_piece(pa.concat_tables(tables))
+def _sort_by_number(tables: list[pa.Table]) -> pa.Table:
+    rows = _combine_rows(pa.concat_tables(tables))
     number = rows["sequence_number"].to_numpy()
     return rows if (number[1:] > number[:-1]).all() else rows.take(pa.array(np.argsort(number, kind="stable")))
 
 
-def _in_one_piece(rows: pa.Table) -> pa.Table:
+def _combine_rows(rows: pa.Table) -> pa.Table:
     return rows.unify_dictionaries().combine_chunks()
 
 
-def _in_few_pieces(rows: pa.Table) -> pa.Table:
+def _combine_small_pieces(rows: pa.Table) -> pa.Table:
     if rows["seq"].num_chunks <= MOST_PIECES:
         return rows
     first = len(rows["seq"].chunk(0))
     if PART_LATER * (rows.num_rows - first) > rows.num_rows:
-        return _in_one_piece(rows)
-    return pa.concat_tables([rows.slice(0, first), _in_one_piece(rows.slice(first))])
+        return _combine_rows(rows)
+    return pa.concat_tables([rows.slice(0, first), _combine_rows(rows.slice(first))])
 
 
-def _followed(members: Members | None, rows: pa.Table) -> Members:
+def _follow_rows(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
     No message is ever sent between known messages. If the last message of `members` has its place in `rows`, only the
@@ -337,22 +343,22 @@ def _followed(members: Members | None, rows: pa.Table) -> Members:
         or members.last != rows["sequence_number"][len(members) - 1].as_py()
     ):
         return _members_of(rows)
-    if not members.takes(rows.num_rows - len(members)):
+    if not members.can_take(rows.num_rows - len(members)):
         return _members_of(rows)
-    later = _in_one_piece(rows.slice(len(members)))
+    later = _combine_rows(rows.slice(len(members)))
     if not later.num_rows:
         return members
-    return members.with_later(_members_of(later), later["message_group_id"].combine_chunks().dictionary.to_pylist())
+    return members.append_later(_members_of(later), later["message_group_id"].combine_chunks().dictionary.to_pylist())
 
 
 def _members_of(rows: pa.Table) -> Members:
     if not rows.num_rows:
         empty, names = np.empty(0, dtype=np.int64), pa.array([], pa.string())
         return Members(names, empty, empty, empty, empty, empty, 0, GroupNames(Hashed(names)))
-    rows = _in_one_piece(rows)
+    rows = _combine_rows(rows)
     segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
     segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
-    sent_at, available_at = (milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
+    sent_at, available_at = (to_milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
     seq, names, last = rows["seq"].to_numpy(), GroupNames(Hashed(group.dictionary)), rows["sequence_number"][-1].as_py()
     return Members(segment.dictionary, segment_of, seq, sent_at, available_at, group_of, len(names), names, last)
 
@@ -377,7 +383,7 @@ def _last_holds(
     A hold ends at the latest when its message expires.
     """
     last = np.full(groups, -1)
-    ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
+    ended = loaded.lanes.per_code(classified.pieces.code, _find_hold_end, np.int64)
     if (ended < 0).all():
         return last
     period, before = loaded.queue.retention
@@ -390,12 +396,12 @@ def _last_holds(
     return last
 
 
-def _recorded_end(record: Record) -> int:
+def _find_hold_end(record: Record) -> int:
     ended = fifo.hold_ended(record, sys.maxsize)
     return -1 if ended is None else ended
 
 
-def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
+def _number_turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return an order number for each receivable message; the smallest comes first.
 
     The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The bits

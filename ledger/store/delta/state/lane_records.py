@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
-from ledger.delta_log.rewrite import numbered
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.rewrite import number_rows
+from ledger.delta_log.statements import to_milliseconds
 from ledger.rules.visibility import UNTOUCHED, Record
 from ledger.store.delta.model.message_runs import (
     ABSENT,
@@ -24,9 +24,9 @@ from ledger.store.delta.model.message_runs import (
     Pieces,
     Runs,
     SetRows,
-    difference,
     distinct_codes,
-    stored,
+    find_difference,
+    make_stored_runs,
 )
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column
 from ledger.store.protocol import RUNS
@@ -60,7 +60,7 @@ class Records:
         if rows.num_rows <= FEW:
             self.codes = np.array([self.code(record) for record in _records(rows)], dtype=np.int64)
         else:
-            self.codes, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
+            self.codes, some_row = number_rows([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
             self._stored = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
             self._read = [None] * len(some_row)
 
@@ -83,7 +83,7 @@ class Records:
         if code is None:
             if self._stored.num_rows:
                 # Only a stored record with the same receipt can be equal.
-                self._read_all(self._under(record.receipt_id))
+                self._read_all(self._find_unread_codes(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):
                 self._read.append(record)
@@ -118,17 +118,23 @@ class Records:
         The untouched record comes first: look a value up by `code - ABSENT`.
         """
         values = [NONE if field is None else field for field in self._field_of_unstored(name)]
-        return self._column((name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
+        return self._answer_column(
+            (name, None), values, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE)
+        )
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
         """Return a mask of all records, the untouched one first: which have the field, or this `value` of it."""
         if value is None:
             answers = [field is not None for field in self._field_of_unstored(name)]
-            return self._column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
+            return self._answer_column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
         answers = [field == value for field in self._field_of_unstored(name)]
-        return self._column((name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
+        return self._answer_column(
+            (name, value), answers, lambda: pc.fill_null(pc.equal(self._stored[name], value), False)
+        )
 
-    def _column(self, question: tuple[str, object], of_unstored: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
+    def _answer_column(
+        self, question: tuple[str, object], of_unstored: list[Any], of_stored: Callable[[], Any]
+    ) -> np.ndarray:
         """Return the answers to `question` for all records: untouched, stored, others."""
         answers = np.array(of_unstored)
         if not self._stored.num_rows:
@@ -145,10 +151,10 @@ class Records:
             self._fields_of = len(self._read)
         return self._fields[_POSITION[name]]
 
-    def _under(self, receipt_id: str | None) -> list[int]:
-        return [code for code in self._stored_with_receipt(receipt_id) if self._read[code] is None]
+    def _find_unread_codes(self, receipt_id: str | None) -> list[int]:
+        return [code for code in self._find_stored_codes(receipt_id) if self._read[code] is None]
 
-    def _stored_with_receipt(self, receipt_id: str | None) -> list[int]:
+    def _find_stored_codes(self, receipt_id: str | None) -> list[int]:
         column = self._stored["receipt_id"]
         self._searches += 1
         if self._searches <= SEARCHES or len(column) > MOST_INDEXED:
@@ -182,7 +188,7 @@ def _records(rows: pa.Table) -> Iterable[Record]:
 
 def _as_numbers(column: Any, name: str) -> Any:
     """Return a column of instants in milliseconds; any other column as it is."""
-    return milliseconds(column) if name in INSTANT_COLUMNS else column
+    return to_milliseconds(column) if name in INSTANT_COLUMNS else column
 
 
 EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
@@ -207,7 +213,7 @@ class Heads:
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self._queue = queue
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
-        received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
+        received, deleted = (to_milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
         #: The count by lane. Of several head rows, the highest count holds, until upkeep makes one of them. If two have
         #: one ordinal, commits to the lane fail until then.
@@ -222,14 +228,14 @@ class Heads:
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
         """Return the edits that count up the head rows of some lanes at the time `now`."""
-        return self._rows([self._counted_up(lane) for lane in lanes], now)
+        return self._rows([self._count_up(lane) for lane in lanes], now)
 
-    def one_more(self, lane: int, now: int) -> pa.Table:
+    def add_head_row(self, lane: int, now: int) -> pa.Table:
         """Return the edit that adds a head row to a lane, above the highest revision and below the lowest ordinal."""
         lowest = min(at for one, at in self._all if one == lane)
         return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 
-    def _counted_up(self, lane: int) -> _Edit:
+    def _count_up(self, lane: int) -> _Edit:
         revision = self.revisions.get(lane)
         return _Edit(
             "insert" if revision is None else "update", lane, self._at.get(lane, -1), revision, (revision or 0) + 1
@@ -276,7 +282,7 @@ class Lanes:
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         recorded = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
-        self._stored = stored(recorded, rows[BITS])
+        self._stored = make_stored_runs(recorded, rows[BITS])
         #: Codes of records in doubt whose output table gave no answer.
         self.undecided: set[int] = set()
         #: The recorded runs, with replacements on top.
@@ -285,7 +291,7 @@ class Lanes:
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
         """Return the number of each segment in an Arrow column. A new segment gets the next number, and its lane in
         `lanes`."""
-        names, which = _each_once(segments)
+        names, which = _list_distinct_names(segments)
         lane_of_name = np.zeros(len(names), dtype=np.int64)
         lane_of_name[which] = np.asarray(lanes)
         numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, lane_of_name)]
@@ -294,7 +300,7 @@ class Lanes:
 
     def look_up(self, segments: Any) -> np.ndarray:
         """Return the number of each segment in an Arrow column, or UNKNOWN."""
-        names, which = _each_once(segments)
+        names, which = _list_distinct_names(segments)
         number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
         return number_of_each
 
@@ -326,19 +332,19 @@ class Lanes:
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `runs` with `replacement` on top (see `replacing`)."""
-        return self.replacing(self.runs.paint(replacement), now)
+        """Return the edits that turn the recorded runs into `runs` with `replacement` on top (see `replace_runs`)."""
+        return self.replace_runs(self.runs.paint(replacement), now)
 
-    def replacing(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`. No two have one key (`message_runs.difference`).
+    def replace_runs(self, new: Runs, now: int) -> pa.Table:
+        """Return the edits that turn the recorded runs into `new`. No two have one key (`find_difference`).
 
         The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
         """
-        change = difference(self._stored, new)
+        change = find_difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
             return NO_EDITS
         changed = np.unique(np.concatenate([self.lanes(change.written), self.lanes(change.gone)])).tolist()
-        rows = [self._written(change.written, change.is_new), self._gone(change.gone)]
+        rows = [self._make_written_edits(change.written, change.is_new), self._make_delete_edits(change.gone)]
         return pa.concat_tables([self.heads.edits(changed, now), *rows])
 
     def _register_one(self, segment: str, lane: int) -> int:
@@ -348,7 +354,7 @@ class Lanes:
             self.lane_of.append(lane)
         return self._index[segment]
 
-    def _written(self, runs: SetRows, is_new: np.ndarray) -> pa.Table:
+    def _make_written_edits(self, runs: SetRows, is_new: np.ndarray) -> pa.Table:
         used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
         columns = self._places(runs, _WRITTEN.take(pa.array(is_new.astype(np.int8))))
@@ -361,7 +367,7 @@ class Lanes:
             columns[BITS] = runs.bits()
         return edit_rows(len(runs), columns)
 
-    def _gone(self, runs: SetRows) -> pa.Table:
+    def _make_delete_edits(self, runs: SetRows) -> pa.Table:
         return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:
@@ -369,7 +375,7 @@ class Lanes:
         return {"queue": pa.repeat(self.queue, len(runs)), **places, OPERATION: operations}
 
 
-def _each_once(segments: Any) -> tuple[list[str], np.ndarray]:
+def _list_distinct_names(segments: Any) -> tuple[list[str], np.ndarray]:
     """Return the distinct names in an Arrow column, and the number of each row's name."""
     encoded = pc.dictionary_encode(segments)
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.rewrite import distinct
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.rewrite import list_distinct_rows
+from ledger.delta_log.statements import to_milliseconds
 from ledger.rules.visibility import GONE, Status
 from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.message_runs import ABSENT, SEGMENT_SHIFT, Pieces, Runs, positions
-from ledger.store.delta.model.tables import Where, tuple_of
+from ledger.store.delta.model.tables import Where, sort_distinct
 from ledger.store.delta.state.lane_records import Lanes, Records
 from ledger.store.protocol import RUNS
 
@@ -89,8 +89,8 @@ class Listing:
         All messages of a run are on the same side of `now` (delayed or not), and of each instant in `borders` (sent up
         to it, or later).
         """
-        files = self._known(queue)
-        inside = files.worth_reading(now, *borders)
+        files = self._find_queue_files(queue)
+        inside = files.find_unclear_segments(now, *borders)
         if (queue, inside) not in self._runs:
             self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
@@ -104,9 +104,9 @@ class Listing:
 
         Only processes that were forked under an earlier release could leave such segments.
         """
-        return self._known(queue).doubled
+        return self._find_queue_files(queue).doubled
 
-    def _known(self, queue: str) -> _QueueFiles:
+    def _find_queue_files(self, queue: str) -> _QueueFiles:
         queue_files = self._files_of.get(queue)
         if queue_files is None:
             queue_files = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
@@ -117,14 +117,14 @@ class Listing:
         places: dict[str, list[tuple[str, int]]] = {}
         named = self._files.select(["queue", "lane", "segment"])
         files = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
-        for row in distinct(files, files.column_names):
+        for row in list_distinct_rows(files, files.column_names):
             places.setdefault(row["queue"], []).append((row["segment"], row["lane"]))
         return places
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
         return {queue: [segment for segment, _ in places] for queue, places in self.places(segments).items()}
 
-    def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
+    def find_home_lanes(self, segments: Sequence[str]) -> dict[str, int]:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
@@ -140,14 +140,14 @@ class Listing:
         """Return the number of messages in the segments with names from `first` to `last`, and these names."""
         files = self._files
         named = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
-        return pc.sum(named["messages"]).as_py() or 0, tuple_of(named["segment"].to_pylist())
+        return pc.sum(named["messages"]).as_py() or 0, sort_distinct(named["segment"].to_pylist())
 
-    def last_sent(self, queue: str) -> int:
+    def find_last_send_time(self, queue: str) -> int:
         """Return the latest instant of a send to a queue, as the log shows it (0: it shows none)."""
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
-    def sent_since(self, queue: str, instant: int) -> int | None:
+    def count_sent_since(self, queue: str, instant: int) -> int | None:
         """Return an upper bound of the messages sent to a queue after an instant, without dropped ones.
 
         Return None if the log lacks the facts of a file.
@@ -175,7 +175,7 @@ class Listing:
         is_gapless = pc.fill_null(pc.equal(span, files["messages"]), False)
         runs = [files.filter(is_gapless).select(ORDINALS)]
         for queue, names in self.homes(files.filter(pc.invert(is_gapless))["segment"].unique().to_pylist()).items():
-            rows = self._engine.messages(Where(queue, None, tuple_of(names)), ["segment", "seq"])
+            rows = self._engine.messages(Where(queue, None, sort_distinct(names)), ["segment", "seq"])
             runs.append(pa.table([rows["segment"], rows["seq"], rows["seq"]], names=ORDINALS))
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
@@ -183,10 +183,10 @@ class Listing:
         """Return True if the log shows that every message of a run exists. False proves nothing."""
         gapless = self._gapless.get(segment)
         if gapless is None:
-            gapless = self._gapless[segment] = self._gapless_of(segment)
+            gapless = self._gapless[segment] = self._find_gapless(segment)
         return any(first <= first_seq and last_seq <= last for first, last in gapless)
 
-    def _gapless_of(self, segment: str) -> list[tuple[int, int]]:
+    def _find_gapless(self, segment: str) -> list[tuple[int, int]]:
         columns = self._files.select(["first_seq", "last_seq", "messages"])
         of_segment = columns.filter(pc.equal(self._files["segment"], segment))
         files = zip(*(of_segment[name].to_pylist() for name in of_segment.column_names))
@@ -206,14 +206,14 @@ class Listing:
         runs = pa.table([files[named.get(name, name)] for name in COLUMNS], names=COLUMNS)
         if inside:
             outside = pc.invert(pc.is_in(runs["segment"], pa.array(inside)))
-            runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside, files)])
+            runs = pa.concat_tables([runs.filter(outside), self._read_inside(queue, inside, files)])
         return FileRuns(
             runs["lane"].to_numpy().astype(np.int64),
             runs["segment"].combine_chunks(),
             *(runs[name].to_numpy() for name in COLUMNS[2:]),
         )
 
-    def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
+    def _read_inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
         """Read the runs of segments from their files, at the newest version, which may be later than the listing's.
 
         Messages added behind the last listed file, or between two, are left out. Two kinds of later messages are seen
@@ -223,10 +223,10 @@ class Listing:
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
         )
-        rows = rows.filter(pa.array(_listed(rows, files)))
+        rows = rows.filter(pa.array(_mask_listed(rows, files)))
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
         seq, segment = rows["seq"].to_numpy(), rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
-        sent_at, available_at = (milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
+        sent_at, available_at = (to_milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
         border = np.ones(len(seq), dtype=bool)
         border[1:] = (np.diff(seq) != 1) | (np.diff(segment) != 0)
         border[1:] |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
@@ -248,10 +248,10 @@ class _QueueFiles:
             is_known = pc.and_(is_known, pc.and_(pc.is_valid(first), pc.is_valid(last)))
             instants.append((pc.fill_null(first, 0).to_numpy(), pc.fill_null(last, 0).to_numpy()))
         self._unclear: np.ndarray = ~is_known.to_numpy()
-        self.doubled = _doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
+        self.doubled = _find_doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
         self._available, self._sent = instants
 
-    def worth_reading(self, now: int, *borders: int) -> tuple[str, ...]:
+    def find_unclear_segments(self, now: int, *borders: int) -> tuple[str, ...]:
         """Return the segments with a file about which the log does not show enough.
 
         Such a file lacks statistics, or has gaps, doubled ordinals, or messages on both sides of an instant (see
@@ -260,10 +260,10 @@ class _QueueFiles:
         is_unclear = self._unclear.copy()
         for (first, last), instant in ((self._available, now), *((self._sent, border) for border in borders)):
             is_unclear |= (first <= instant) & (instant < last)
-        return tuple_of(self.files["segment"].filter(pa.array(is_unclear)).to_pylist()) if is_unclear.any() else ()
+        return sort_distinct(self.files["segment"].filter(pa.array(is_unclear)).to_pylist()) if is_unclear.any() else ()
 
 
-def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
+def _find_doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
     """Return the segments with overlapping files, or a file with more messages than ordinals (`too_many`)."""
     segments = files["segment"].combine_chunks().dictionary_encode()
     numbers = segments.indices.to_numpy().astype(np.int64)
@@ -274,7 +274,7 @@ def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
     return {segments.dictionary[number].as_py() for number in {*overlapping, *numbers[too_many].tolist()}}
 
 
-def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
+def _mask_listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     """Return a mask of the messages between the first and the last ordinal of a file.
 
     If the log does not show these ordinals, every message of the segment counts as listed.
@@ -315,18 +315,18 @@ class PlacedRuns(NamedTuple):
         return pieces.where((pieces.query < self.own) | (pieces.code != ABSENT))
 
 
-def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
+def find_existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
     """Return every message of the queue as pieces, each with its record's code and, as `query`, its run's number.
 
     Messages of other queues' segments count only if they have a record in this queue. `now` and `expired` are the
     borders of `Listing.of`.
     """
-    placed = placed_files(lanes, listing, now, expired)
+    placed = place_files(lanes, listing, now, expired)
     return placed.files, placed.messages(lanes)
 
 
-def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
-    """Return the runs that `existing_messages` cuts, and register their segments in `lanes`.
+def place_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> PlacedRuns:
+    """Return the runs that `find_existing_messages` cuts, and register their segments in `lanes`.
 
     The result stays valid until the lanes register another segment.
     """
@@ -343,22 +343,22 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, *borders: int) -> Pla
     return PlacedRuns(files, len(own.lane), positions(number, files.first_seq), positions(number, files.last_seq))
 
 
-def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
+def find_kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
     """Return the instant from which each piece's retention counts."""
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
     kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])
     return kept
 
 
-def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
-    state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
+def find_states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
+    state = read_recorded_states(lanes.records, now)[pieces.code - ABSENT]
     is_present = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
-    run_out = is_present & (kept_from(lanes, files, pieces) <= expired)
+    run_out = is_present & (find_kept_from(lanes, files, pieces) <= expired)
     delayed = (state == INDEX[Status.VISIBLE]) & (files.available_at[pieces.query] > now)
     return np.where(run_out, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))
 
 
-def recorded_states(records: Records, now: int) -> np.ndarray:
+def read_recorded_states(records: Records, now: int) -> np.ndarray:
     """Return the states of all records by code, as indices into STATES.
 
     The twin of `rules.visibility.status`, for messages without a delay or an expiry.
@@ -370,7 +370,7 @@ def recorded_states(records: Records, now: int) -> np.ndarray:
     return np.where(records.is_there("deleted_at"), INDEX[Status.DELETED], undeleted)
 
 
-def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
+def find_missing(listing: Listing, runs: pa.Table) -> pa.Table:
     """Return those of some messages (RUNS and more columns) that no file of the listing has, as RUNS."""
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
@@ -378,7 +378,7 @@ def missing_of(listing: Listing, runs: pa.Table) -> pa.Table:
 def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
     """Return the messages of `runs` that are in none of `existing`, as RUNS."""
     names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
-    covered, queries = _united(_on_axis(existing, names)), _on_axis(runs, names)
+    covered, queries = _unite_runs(_place_on_axis(existing, names)), _place_on_axis(runs, names)
     pieces = covered.cut(queries.first, queries.last)
     uncovered = pieces.where(pieces.code == ABSENT)
     rows = runs.select(RUNS.names).take(pa.array(uncovered.query))
@@ -386,12 +386,12 @@ def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
     return pa.table([rows["lane"], rows["segment"], *ordinals], schema=RUNS)
 
 
-def _on_axis(runs: pa.Table, names: pa.Array) -> Runs:
+def _place_on_axis(runs: pa.Table, names: pa.Array) -> Runs:
     segment = pc.index_in(runs["segment"], names).to_numpy().astype(np.int64)
     return Runs.from_arrow(runs, segment, np.zeros(runs.num_rows, dtype=np.int64))
 
 
-def _united(runs: Runs) -> Runs:
+def _unite_runs(runs: Runs) -> Runs:
     """Return the same places without overlap, in order."""
     ordered = runs.where(np.argsort(runs.first, kind="stable"))
     last = np.maximum.accumulate(ordered.last) if len(ordered) else ordered.last

@@ -1,8 +1,8 @@
 """The facts about earlier sends that a send needs: attempts, the newest send, the times of lanes.
 
-*The newest send to a FIFO queue* (`last_send`): no send may be earlier than the send before it. A repair of the clock
-(`verbs.clock_repair`) sets all earlier sends aside: their instants do not count any more. The log has the number of
-these sends, and the instant at which they count as arrived. Every later send is after this instant.
+*The newest send to a FIFO queue* (`find_last_send`): no send may be earlier than the send before it. A repair of the
+clock (`verbs.clock_repair`) sets all earlier sends aside: their instants do not count any more. The log has the number
+of these sends, and the instant at which they count as arrived. Every later send is after this instant.
 
 *The times of lanes* (`LaneTimes`). A lane's time is the instant of its last commit. While this time is too far ahead,
 receives are refused. Sends are refused, too: their messages could expire before a receiver may get them. A look at the
@@ -27,7 +27,7 @@ from ledger.store.delta.state.lane_records import Heads
 from ledger.store.protocol import QueueRecord
 
 
-def sent_before(tables: Tables, attempt: Attempt) -> str | None:
+def find_earlier_send(tables: Tables, attempt: Attempt) -> str | None:
     """Return the key of the segments that an earlier send under this attempt wrote, if any.
 
     The earlier send is made durable first. Raises InvalidParameterValue if that send had other content.
@@ -43,7 +43,7 @@ def sent_before(tables: Tables, attempt: Attempt) -> str | None:
 _COLUMNS = ["sequence_number", "sent_at"]
 
 
-def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
+def find_last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
     """Return the earliest instant for the next send to a FIFO queue, in milliseconds.
 
     This is `last`, the newest instant of all sends, unless `last` is more than `maximum_skew` seconds ahead of `now`.
@@ -51,10 +51,10 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
     """
     if last <= now + round(maximum_skew * MILLISECONDS):
         return last
-    return last_counted(engine, queue, engine.messages(Where(queue), _COLUMNS, sent_after=now))
+    return find_last_counted(engine, queue, engine.messages(Where(queue), _COLUMNS, sent_after=now))
 
 
-def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
+def find_last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Return the newest instant, in milliseconds, of the messages in `rows` that were sent after the last clock repair.
 
     The result is later than the instant that the repair noted. It is 0 if there is neither a repair nor such a message.
@@ -65,7 +65,7 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     return newest if at is None else max(newest, at + 1)
 
 
-def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
+def drop_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     """Return the rows (`sequence_number`, `sent_at`) of the messages of which a new send can be a duplicate.
 
     A message from before a clock repair is left out if its instant is later than the one that the repair noted.
@@ -76,8 +76,8 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def not_set_aside(tables: Tables, queue: str) -> str:
-    """Return the condition of `without_set_aside` in SQL."""
+def build_set_aside_condition(tables: Tables, queue: str) -> str:
+    """Return the condition of `drop_set_aside` in SQL."""
     conditions = (
         f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
         for repaired, at in repairs(tables, queue)
@@ -89,15 +89,15 @@ def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
     """Return the last clock repairs by slot: the number of sends before each, and the instant that it noted."""
     last_repairs = []
     for slot in range(fifo.REPAIRS):
-        repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
-        at = tables.transaction_version("messages", fifo.repaired_at(queue, slot))
+        repaired = tables.transaction_version("messages", fifo.clock_repairs_application(queue, slot))
+        at = tables.transaction_version("messages", fifo.repair_time_application(queue, slot))
         if repaired is None or at is None:
             break
         last_repairs.append((repaired, at))
     return last_repairs
 
 
-def slot_of_next(repairs: list[tuple[int, int]]) -> int:
+def choose_slot(repairs: list[tuple[int, int]]) -> int:
     return len(repairs) if len(repairs) < fifo.REPAIRS else repairs.index(min(repairs))
 
 
@@ -125,7 +125,7 @@ class LaneTimes:
             look = self._look(queue.id, look, passed)
             # The thread may have been suspended before the look.
             now = clock()
-        instants.not_before(now, look.latest, self._skew)
+        instants.advance_to_last_commit(now, look.latest, self._skew)
         instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:

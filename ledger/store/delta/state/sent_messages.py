@@ -55,7 +55,7 @@ def message_rows(
     return pa.table({name: arrays[name] for name in MESSAGES.names}, schema=MESSAGES)
 
 
-def copied_rows(
+def make_copied_rows(
     queue: QueueRecord,
     lane: int,
     segment: str,

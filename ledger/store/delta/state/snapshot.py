@@ -19,7 +19,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.transactions import Answer, Plan, Transactions
 from ledger.store.delta.engine import MessageFiles, Tables
 from ledger.store.delta.model.message_runs import Pieces, Runs, distinct_codes
-from ledger.store.delta.model.tables import HEAD, Where, tuple_of
+from ledger.store.delta.model.tables import HEAD, Where, sort_distinct
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import (
     GONE_STATES,
@@ -28,8 +28,8 @@ from ledger.store.delta.state.listing import (
     Listing,
     Listings,
     PlacedRuns,
-    placed_files,
-    states,
+    find_states,
+    place_files,
 )
 from ledger.store.delta.state.send_history import LaneTimes
 from ledger.store.protocol import Action, QueueRecord
@@ -65,7 +65,7 @@ class Events:
                 }
             )
 
-    def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
+    def note_action(self, action: Action, lanes: Lanes, changed: Runs) -> None:
         """Note what an action changed, with the facts of its first message."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
@@ -99,17 +99,17 @@ def is_unreleased(record: Record) -> bool:
 
 
 class Classified(NamedTuple):
-    """Every message of a queue, as pieces of the files' runs (see `existing_messages`), each with its state."""
+    """Every message of a queue, as pieces of the files' runs (see `find_existing_messages`), each with its state."""
 
     listing: Listing
     files: FileRuns
     pieces: Pieces
     state: np.ndarray
 
-    def stored_messages(self) -> int:
+    def count_stored_messages(self) -> int:
         return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
 
-    def stored_bytes(self) -> int:
+    def count_stored_bytes(self) -> int:
         """Return how many bytes of the data files the messages that are not gone take.
 
         The log has only sizes of files, so a message counts with its segment's mean. A segment without a count of
@@ -187,9 +187,9 @@ class Loaded:
         looked_at = (listing.version, len(self.lanes.segments), *borders)
         placed = self._placed.get(looked_at)
         if placed is None:
-            placed = self._placed[looked_at] = placed_files(self.lanes, listing, self.now, expired, *borders)
+            placed = self._placed[looked_at] = place_files(self.lanes, listing, self.now, expired, *borders)
         files, pieces = placed.files, placed.messages(self.lanes)
-        state = states(self.lanes, files, pieces, self.now, expired)
+        state = find_states(self.lanes, files, pieces, self.now, expired)
         # Undecided messages count as locked: on a FIFO queue, they hide the later messages of their groups.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
@@ -227,12 +227,12 @@ class Loaded:
         meeting = {lane for decision in decisions for lane in decision.meeting}
         if changed or any(decision.always for decision in decisions):
             edits = pa.concat_tables([self.lanes.heads.edits(sorted(meeting - changed), self.now), edits])
-        where = Where(self.queue.id, tuple_of(changed | meeting))
+        where = Where(self.queue.id, sort_distinct(changed | meeting))
         for queue, lanes in self.others.items():
             other_edits = lanes.edits(Runs.empty(), self.now)
             if other_edits.num_rows:
                 edits = pa.concat_tables([edits, other_edits])
-                where = Where(queue, tuple_of(other_edits["lane"].unique().to_pylist()), also=where)
+                where = Where(queue, sort_distinct(other_edits["lane"].unique().to_pylist()), also=where)
         events = [entry for decision in decisions for entry in decision.events.entries]
         return Plan(self.snapshot, where, edits, events, answer, self.now, self.read)
 
@@ -258,7 +258,7 @@ def load(
         where = Where(other.id, also=where)
     snapshot = tables.load("visibility", where)
     if receipt_id is not None:
-        snapshot = replace(snapshot, rows=_under(snapshot.rows, receipt_id))
+        snapshot = replace(snapshot, rows=_filter_by_receipt(snapshot.rows, receipt_id))
     rows = {
         one.id: _rows_of(snapshot.rows, one.id) if other_queues else snapshot.rows for one in (queue, *other_queues)
     }
@@ -267,7 +267,7 @@ def load(
     at = latest
     if clock is not None:
         now, skew = clock(), settings.maximum_clock_skew
-        at = instants.not_before(now, latest, skew)
+        at = instants.advance_to_last_commit(now, latest, skew)
         instants.require_expiry(now, max(one.noted_at for one in (queue, *other_queues)), skew)
     own_rows = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, own_rows, by_queue, at, targets=others)
@@ -284,13 +284,13 @@ def load_all(
     now = clock()
     for queue in queues:
         lanes = Lanes(queue.id, _rows_of(snapshot.rows, queue.id))
-        at = instants.not_before(now, lanes.latest, settings.maximum_clock_skew)
+        at = instants.advance_to_last_commit(now, lanes.latest, settings.maximum_clock_skew)
         instants.require_expiry(now, queue.noted_at, settings.maximum_clock_skew)
         loaded[queue.name] = Loaded(snapshot, queue, lanes, {}, at)
     return snapshot, now, loaded
 
 
-def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
+def _filter_by_receipt(rows: pa.Table, receipt_id: str) -> pa.Table:
     return rows.filter(pc.or_kleene(pc.equal(rows["segment"], HEAD), pc.equal(rows["receipt_id"], receipt_id)))
 
 

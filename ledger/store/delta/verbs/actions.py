@@ -16,12 +16,12 @@ from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.message_runs import ABSENT, Pieces, Runs, distinct_codes, laid_together
-from ledger.store.delta.model.tables import tuple_of
+from ledger.store.delta.model.message_runs import ABSENT, Pieces, Runs, distinct_codes, lay_together
+from ledger.store.delta.model.tables import sort_distinct
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Decision, Events, Loaded
-from ledger.store.delta.verbs.receipts import history
+from ledger.store.delta.verbs.receipts import read_events
 from ledger.store.delta.verbs.sharing import GroupedCall, Joint, SharedVerbs
 from ledger.store.protocol import OUTCOME_RUNS, Action, QueueRecord, apply_action
 
@@ -56,7 +56,7 @@ class Applier:
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        named_lanes = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
+        named_lanes = sort_distinct(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change with a timeout may put messages in flight that a receive has counted as free. Under a quota on
@@ -71,7 +71,7 @@ class Applier:
 
         names = {action.name for action in actions}
         name = names.pop() if len(names) == 1 else "settle"
-        lanes = tuple_of((*named_lanes, *meeting))
+        lanes = sort_distinct((*named_lanes, *meeting))
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
@@ -80,22 +80,22 @@ class Applier:
         decided = self._decide(calls, loaded)
         if decided.meets:
             return None
-        meeting = tuple_of(lane for call in calls for lane in call.meeting)
+        meeting = sort_distinct(lane for call in calls for lane in call.meeting)
         decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
         return Joint(decision, decided.answers, decided.parts)
 
     def _decide(self, asked: Sequence[_ActionsCall], loaded: Loaded) -> _Decided:
         events, effects = Events(), _effects(self._tables, loaded, asked)
-        replacement, contradicted = laid_together([effect.change for effect in effects])
-        done = [effect.change.parted(contradicted)[1] if len(contradicted) else effect.change for effect in effects]
+        replacement, contradicted = lay_together([effect.change for effect in effects])
+        done = [effect.change.split_by(contradicted)[1] if len(contradicted) else effect.change for effect in effects]
         outcomes = self._outcomes(loaded.lanes, effects, contradicted)
         for effect, change in zip(effects, done):
-            for reason, changed in _by_reason(effect, change):
+            for reason, changed in _split_by_reason(effect, change):
                 action = effect.action if reason == effect.action.reason else replace(effect.action, reason=reason)
-                events.applied(action, loaded.lanes, changed)
+                events.note_action(action, loaded.lanes, changed)
         calls = [slice(*ends) for ends in pairwise(accumulate((len(one.actions) for one in asked), initial=0))]
-        answers = [_always(outcomes[call]) for call in calls]
-        parts = [_together(done[call]) for call in calls]
+        answers = [_return_always(outcomes[call]) for call in calls]
+        parts = [_join_changes(done[call]) for call in calls]
         return _Decided(
             replacement, events, answers, parts, len(asked) > 1 and _may_overlap([effects[m] for m in calls])
         )
@@ -105,11 +105,11 @@ class Applier:
         messages."""
         runs, numbers = list[Runs](), list[np.ndarray]()
         for effect in effects:
-            named, refused = effect.pieces.coded(effect.pieces.code), None
+            named, refused = effect.pieces.recode(effect.pieces.code), None
             if len(contradicted):
-                pieces = effect.change.parted(contradicted)[0].cut(named.first, named.last)
-                named, refused = pieces.coded(named.code[pieces.query]), pieces.code != ABSENT
-            number = _looked_up(named.code, {code: OUTCOMES.index(one) for code, one in effect.outcome_of.items()})
+                pieces = effect.change.split_by(contradicted)[0].cut(named.first, named.last)
+                named, refused = pieces.recode(named.code[pieces.query]), pieces.code != ABSENT
+            number = _look_up_values(named.code, {code: OUTCOMES.index(one) for code, one in effect.outcome_of.items()})
             unknown = named.code == ABSENT
             if unknown.any():
                 exists = self._listings.newest().segments()
@@ -121,7 +121,7 @@ class Applier:
             runs.append(named)
             numbers.append(number)
         outcome = _OUTCOME_TEXTS.take(pa.array(np.concatenate(numbers)))
-        table = pa.table([*lanes.to_arrow(Runs.concatenated(runs)), outcome], schema=OUTCOME_RUNS)
+        table = pa.table([*lanes.to_arrow(Runs.concatenate(runs)), outcome], schema=OUTCOME_RUNS)
         ends = pairwise(accumulate(map(len, runs), initial=0))
         return [table.slice(first, end - first) for first, end in ends]
 
@@ -160,7 +160,7 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
         new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
         if reason is not None:
             reason_of[new_code[code]] = reason
-    change = _with_new_codes(pieces, {c: n for c, n in new_code.items() if n != c})
+    change = _apply_new_codes(pieces, {c: n for c, n in new_code.items() if n != c})
     return _ActionEffect(action, pieces, outcome_of, change.in_order(), reason_of)
 
 
@@ -179,7 +179,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
     }
     if not hidden:
         return {}
-    events = history(tables, loaded.queue.id, action.receipt_id)
+    events = read_events(tables, loaded.queue.id, action.receipt_id)
     reason_by_deadline = {event["visible_at"]: event["reason"] for event in events if event["reason"] is not None}
     return {
         code: reason_by_deadline[record.visible_at]
@@ -188,7 +188,7 @@ def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iter
     }
 
 
-def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
+def _split_by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, Runs]]:
     for reason in dict.fromkeys(effect.reason_of.values()):
         codes = [code for code, one in effect.reason_of.items() if one == reason]
         yield reason, done.where(np.isin(done.code, codes))
@@ -196,28 +196,28 @@ def _by_reason(effect: _ActionEffect, done: Runs) -> Iterator[tuple[str | None, 
     yield effect.action.reason, others
 
 
-def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
+def _return_always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
     return lambda version: tables
 
 
-def _together(changes: Sequence[Runs]) -> Runs:
-    return changes[0] if len(changes) == 1 else Runs.concatenated(changes).in_order()
+def _join_changes(changes: Sequence[Runs]) -> Runs:
+    return changes[0] if len(changes) == 1 else Runs.concatenate(changes).in_order()
 
 
 def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
     """Return whether two calls may name one message. Also True if one call names a message twice."""
-    places = Runs.concatenated([effect.pieces.coded(0) for call_effects in effects for effect in call_effects])
+    places = Runs.concatenate([effect.pieces.recode(0) for call_effects in effects for effect in call_effects])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])
     return bool((first[1:] <= furthest[:-1]).any())
 
 
-def _with_new_codes(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
-    changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
-    return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
+def _apply_new_codes(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
+    changes = _look_up_values(pieces.code, dict.fromkeys(new_code, 1)) == 1
+    return pieces.recode(_look_up_values(pieces.code, new_code)).where(changes)
 
 
-def _looked_up(codes: np.ndarray, value_of_code: Mapping[int, int]) -> np.ndarray:
+def _look_up_values(codes: np.ndarray, value_of_code: Mapping[int, int]) -> np.ndarray:
     """Return the value of each code, or else 0."""
     table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
     for code, value in value_of_code.items():

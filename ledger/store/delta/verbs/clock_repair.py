@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.statements import to_milliseconds
 from ledger.rules import fifo, redrive
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
@@ -34,9 +34,9 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Record
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.message_runs import Runs
-from ledger.store.delta.model.tables import Where, tuple_of
+from ledger.store.delta.model.tables import Where, sort_distinct
 from ledger.store.delta.state.lane_records import NO_EDITS, Lanes
-from ledger.store.delta.state.send_history import last_send, repairs, slot_of_next
+from ledger.store.delta.state.send_history import choose_slot, find_last_send, repairs
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import RUNS, QueueRecord
 
@@ -107,7 +107,7 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
     attempts = transactions.attempts("repair_clock")
     for losses in attempts:
         with transactions.turn("messages", queue.id, losses):
-            sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
+            sent, now = engine.transaction_version("messages", fifo.sends_application(queue.id)) or 0, clock()
             last = _last_send(store, queue, now)
             ahead = last if last > now + store.settings.skew else 0
             repair, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
@@ -116,21 +116,21 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             since = engine.version("messages")
             metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
             transactions.step("chosen")
-            slot = slot_of_next(repairs(engine, queue.id))
+            slot = choose_slot(repairs(engine, queue.id))
             marks = (
-                (fifo.sends(queue.id), sent + 1),
-                (fifo.clock_repairs(queue.id, slot), sent),
-                (fifo.repaired_at(queue.id, slot), max(clock(), arrived_at)),
+                (fifo.sends_application(queue.id), sent + 1),
+                (fifo.clock_repairs_application(queue.id, slot), sent),
+                (fifo.repair_time_application(queue.id, slot), max(clock(), arrived_at)),
             )
             mark = partial(engine.mark, "messages", metadata, *marks)
             if transactions.commit("messages", metadata, since, mark, attempts) is not None:
                 return repair
-    raise attempts.outlasted()
+    raise attempts.give_up()
 
 
 def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
     skew = store.settings.maximum_clock_skew
-    return last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
+    return find_last_send(store.engine, queue.id, store.listings.newest().find_last_send_time(queue.id), now, skew)
 
 
 def _set_times(
@@ -146,18 +146,18 @@ def _set_times(
         snapshot = store.engine.load("visibility", Where(queue.id))
         lanes, now = Lanes(queue.id, snapshot.rows), clock()
         times = {lane: at for lane, at in lanes.heads.times.items() if at > now + skew}
-        latest, sent_ahead = max([*times.values(), refusing_send or now]), _sent_ahead(store, queue, now + skew)
+        latest, sent_ahead = max([*times.values(), refusing_send or now]), _count_sent_ahead(store, queue, now + skew)
         order = _Order.of(store, queue, lanes, now) if is_fifo(queue.attributes) and (times or refusing_send) else None
         right_code = partial(_right_code, lanes, queue, now, skew, {} if order is None else order.moved)
-        changed = _changed(lanes, times, right_code)
+        changed = _find_changed(lanes, times, right_code)
         ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(refusing_send))
         result = repair if times or sent_ahead else None
         edits = NO_EDITS
         if not dry_run:
             if refusing_send and order is not None:
-                lanes.supersede(_with_arrivals(order, lanes, now + skew))
-            lanes.supersede(_changed(lanes, times, right_code))
+                lanes.supersede(_record_arrivals(order, lanes, now + skew))
+            lanes.supersede(_find_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
@@ -166,7 +166,7 @@ def _set_times(
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
         events = [{"event": "clock repaired", "messages": changed.count, "reason": reason}]
-        where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
+        where = Where(queue.id, sort_distinct(edits["lane"].unique().to_pylist()))
         return Plan(snapshot, where, edits, events, lambda version: (result, at), now)
 
     if dry_run:
@@ -199,7 +199,7 @@ class _Order(NamedTuple):
         latest = now + store.settings.skew
         columns = ["lane", "segment", "seq", "sent_at", "sequence_number"]
         rows = store.engine.messages(Where(queue.id), columns, sent_after=now).sort_by("sequence_number")
-        instants = milliseconds(rows["sent_at"]).to_numpy()
+        instants = to_milliseconds(rows["sent_at"]).to_numpy()
         right, sent = instants[instants <= latest], instants[instants > latest]
         recorded = lanes.records.numbers("enqueued_at")
         first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
@@ -228,7 +228,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return steps + 2 * np.searchsorted(moved, by, "left"), np.append(0, steps)[before] + 2 * np.arange(len(moved)) + 1
 
 
-def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
+def _record_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
     """Return the messages that were sent ahead, as runs with the codes of their new records.
 
     A message whose record has an arrival no later than `latest` keeps that arrival.
@@ -243,18 +243,18 @@ def _with_arrivals(order: _Order, lanes: Lanes, latest: int) -> Runs:
         arriving = rows.filter(pc.equal(rows["arrived_at"], at))
         runs = pa.table([arriving["lane"], arriving["segment"], arriving["seq"], arriving["seq"]], schema=RUNS)
         pieces = lanes.cut(runs)
-        parts.append(pieces.coded(lanes.per_code(pieces.code, partial(right_code, at), np.int64)))
-    return Runs.concatenated(parts).in_order()
+        parts.append(pieces.recode(lanes.per_code(pieces.code, partial(right_code, at), np.int64)))
+    return Runs.concatenate(parts).in_order()
 
 
-def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
+def _find_changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
     parts = [Runs.empty()]
     lane_of = lanes.lanes(lanes.runs)
     for lane, latest in times.items():
         runs_of_lane = lanes.runs.where(lane_of == lane)
         code = lanes.per_code(runs_of_lane.code, partial(right_code, latest), np.int64)
-        parts.append(runs_of_lane.coded(code).where(code != runs_of_lane.code))
-    return Runs.concatenated(parts).in_order()
+        parts.append(runs_of_lane.recode(code).where(code != runs_of_lane.code))
+    return Runs.concatenate(parts).in_order()
 
 
 def _right_code(
@@ -264,7 +264,7 @@ def _right_code(
     return lanes.code(put_back(record, latest, now, skew, longest, arrivals))
 
 
-def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
+def _count_sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:
     files = store.engine.files()[1]
     files_ahead = files.filter(pc.and_(pc.equal(files["queue"], queue.id), pc.greater(files["last_sent_at"], after)))
     return pc.sum(files_ahead["messages"]).as_py() or 0

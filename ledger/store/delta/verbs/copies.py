@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.statements import to_milliseconds
 from ledger.rules import copies, fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
@@ -22,11 +22,11 @@ from ledger.runtime.threads import uses_arrow
 from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.message_runs import ABSENT, SEGMENT_SHIFT, Runs, positions
-from ledger.store.delta.model.tables import Where, tuple_of
+from ledger.store.delta.model.tables import Where, sort_distinct
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import GONE_STATES
-from ledger.store.delta.state.send_history import last_send
-from ledger.store.delta.state.sent_messages import copied_rows
+from ledger.store.delta.state.send_history import find_last_send
+from ledger.store.delta.state.sent_messages import make_copied_rows
 from ledger.store.delta.state.snapshot import OpenTables
 from ledger.store.delta.verbs.granting import GrantRows
 from ledger.store.delta.verbs.queues import Queues
@@ -59,11 +59,11 @@ class QueueContents:
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
         alive = alive.where(np.argsort(alive.first, kind="stable"))
-        ordered, latest = self._in_order(loaded.lanes, alive, after, until)
+        ordered, latest = self._order_messages(loaded.lanes, alive, after, until)
         parts = self._parts(queue, loaded.lanes, ordered)
         return Contents(len(ordered.place), latest, parts)
 
-    def _in_order(
+    def _order_messages(
         self, lanes: Lanes, alive: Runs, after: Position | None, until: int | None
     ) -> tuple[MessagesInOrder, int]:
         """Return the messages that the copy asks for, and the last arrival's instant (0: none)."""
@@ -92,13 +92,13 @@ class QueueContents:
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
             # For very many segments, reading all of the queue is faster.
-            segments = tuple_of(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
+            segments = sort_distinct(names_in_queue) if len(names_in_queue) <= MOST_SEGMENTS else None
             rows = self.opened.files.messages(Where(queue, None, segments), _ORDER)
             number = lanes.look_up(rows["segment"])
             place = positions(np.maximum(number, 0), rows["seq"].to_numpy())
             is_asked = (number != UNKNOWN) & (alive.find(place) != ABSENT)
             rows, place = rows.filter(pa.array(is_asked)), place[is_asked]
-            yield place, milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
+            yield place, to_milliseconds(rows["sent_at"]).to_numpy(), rows["sequence_number"].fill_null(0).to_numpy()
 
     def _parts(self, queue: QueueRecord, lanes: Lanes, ordered: MessagesInOrder) -> Iterator[Sequence[StoredMessage]]:
         first, size_of_part = 0, FIRST_PART_MESSAGES
@@ -168,7 +168,7 @@ class Copies:
             with self._transactions.turn("messages", queue.id if in_order else None, losses):
                 # A copy takes long, so its queue may have other bounds by now.
                 queue = self._queues.current(queue)
-                sends, bounded = self._version(fifo.sends(queue.id)) or 0, self._quotas.next_send(queue)
+                sends, bounded = self._version(fifo.sends_application(queue.id)) or 0, self._quotas.next_send(queue)
                 if (self._version(first[0]) or 0) != progress.parts - 1:
                     return False
                 size = size_of_messages(message.entry for message in messages)
@@ -176,8 +176,11 @@ class Copies:
                 since, now = self._opened.tables.version("messages"), clock()
                 generation = self._opened.tables.generation()
                 if in_order:
-                    now = self._not_before_last_send(queue, now)
-                    rows, counted = _rows_in_order(queue, messages, sends + 1, now), [(fifo.sends(queue.id), sends + 1)]
+                    now = self._advance_to_last_send(queue, now)
+                    rows, counted = (
+                        _rows_in_order(queue, messages, sends + 1, now),
+                        [(fifo.sends_application(queue.id), sends + 1)],
+                    )
                 else:
                     rows, counted = _rows(queue, messages, progress, key, now), [] if bounded is None else [bounded]
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
@@ -187,12 +190,14 @@ class Copies:
                 if self._transactions.commit("messages", metadata, since, write, attempts) is not None:
                     self._transactions.step("committed")
                     return True
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
-    def _not_before_last_send(self, queue: QueueRecord, now: int) -> int:
+    def _advance_to_last_send(self, queue: QueueRecord, now: int) -> int:
         skew = self._settings.maximum_clock_skew
-        last = last_send(self._engine, queue.id, self._opened.listings.newest().last_sent(queue.id), now, skew)
-        return instants.not_before(now, last, skew)
+        last = find_last_send(
+            self._engine, queue.id, self._opened.listings.newest().find_last_send_time(queue.id), now, skew
+        )
+        return instants.advance_to_last_commit(now, last, skew)
 
     def _version(self, application: str) -> int | None:
         return self._opened.tables.transaction_version("messages", application)
@@ -203,7 +208,7 @@ def _rows(
 ) -> pa.Table:
     segment = ids.segment(ids.new_send_key(), 0)
     lane = (progress.parts + int(key[:8], 16)) % int(queue.attributes["Lanes"])
-    return copied_rows(queue, lane, segment, messages, now)
+    return make_copied_rows(queue, lane, segment, messages, now)
 
 
 def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: int, now: int) -> pa.Table:
@@ -215,7 +220,7 @@ def _rows_in_order(queue: QueueRecord, messages: Sequence[CopiedMessage], send: 
     for ordinal, message in enumerate(messages):
         by_lane.setdefault(fifo.lane(message.entry.group, int(queue.attributes["Lanes"])), []).append(ordinal)
     tables = [
-        copied_rows(
+        make_copied_rows(
             queue,
             lane,
             ids.segment(key, lane),

@@ -27,7 +27,7 @@ class RequestGrant:
     answer: Callable[[int], Received]
 
 
-def refused(error: LedgerError) -> RequestGrant:
+def make_refusal(error: LedgerError) -> RequestGrant:
     return RequestGrant(Runs.empty(), lambda version: error)
 
 
@@ -59,7 +59,7 @@ def grant(
     def received(record: Record) -> int:
         return lanes.code(visibility.receive(record, receipt_id, attempt_id, timeout, loaded.now))
 
-    runs = chosen.coded(lanes.per_code(chosen.code, received, np.int64)).in_order()
+    runs = chosen.recode(lanes.per_code(chosen.code, received, np.int64)).in_order()
     if not len(runs):
         return RequestGrant(runs, lambda version: undecided)
     events.add("granted", lanes.record(runs.code[0]), runs)
@@ -105,20 +105,20 @@ class GrantRows:
         return self._table.slice(before, len(self._runs[number]))
 
     def _rows(self) -> pa.Table:
-        runs = Runs.concatenated(self._runs)
-        codes, which = _each_once(runs.code)
+        runs = Runs.concatenate(self._runs)
+        codes, which = _list_distinct_codes(runs.code)
         records = [self._lanes.record(code) for code in codes]
         columns = [
             *self._lanes.to_arrow(runs),
-            _taken([r.receive_count for r in records], pa.int32(), which),
-            _taken([r.first_received_at for r in records], pa.int64(), which),
-            _taken([r.origin_queue for r in records], pa.string(), which),
-            _taken([r.enqueued_at for r in records], pa.int64(), which),
+            _make_column([r.receive_count for r in records], pa.int32(), which),
+            _make_column([r.first_received_at for r in records], pa.int64(), which),
+            _make_column([r.origin_queue for r in records], pa.string(), which),
+            _make_column([r.enqueued_at for r in records], pa.int64(), which),
         ]
         return pa.table(columns, schema=GRANTED_RUNS)
 
 
-def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
+def _list_distinct_codes(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
     """Return codes, and the number of each run's code among them (None: each run has its own)."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
@@ -126,6 +126,6 @@ def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
     return distinct.tolist(), pa.array(which)
 
 
-def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
+def _make_column(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
     column = pa.array(values, kind)
     return column if which is None else column.take(which)

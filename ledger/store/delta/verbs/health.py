@@ -10,24 +10,24 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
-from ledger.delta_log.alterations import alteration_in
+from ledger.delta_log.alterations import describe_loaded_alterations
 from ledger.delta_log.damage import find_damage, find_past_damage, read_checkpoints
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
-from ledger.delta_log.history import checkpointed, find_first_commit, versions_in
+from ledger.delta_log.history import find_first_commit, list_checkpoints, versions_in
 from ledger.delta_log.maintenance import find_unneeded_files
 from ledger.delta_log.protocol import StagedFolders
 from ledger.delta_log.storage import TableStorage, table_files
 from ledger.errors import ClocksDisagree, TableAltered
 from ledger.rules.attributes import is_fifo
-from ledger.rules.instants import not_before
+from ledger.rules.instants import advance_to_last_commit
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.redrive import policy_of
 from ledger.rules.upkeep import why_overdue
 from ledger.store.delta.commit.readiness import APPENDED
 from ledger.store.delta.engine import is_of_upkeep, ledger_metadata_in
 from ledger.store.delta.model.tables import FORMAT, TABLES
-from ledger.store.delta.state.send_history import last_send
+from ledger.store.delta.state.send_history import find_last_send
 from ledger.store.delta.verbs.rounds import Look
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.upkeep import kept
@@ -141,11 +141,11 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         _clocks(store, queues, clock),
         load.commits,
         why_overdue(load, log_retention) or "",
-        _lost_dead_letter_queues(queues),
+        _find_lost_dead_letter_queues(queues),
     )
 
 
-def _lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
+def _find_lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
     names = {queue.name for queue in queues}
     policies = {queue.name: policy_of(queue.attributes) for queue in queues}
     return {
@@ -156,7 +156,7 @@ def _lost_dead_letter_queues(queues: Sequence[QueueRecord]) -> dict[str, str]:
 def _oldest_without_upkeep(store: DeltaStore, look: Look, now: int) -> float | None:
     filled = store.engine.greatest("receipts", "version") or 0
     files = table_files(store.engine.place("visibility"), store.storage_options)
-    since = max(filled, look.gone_over())
+    since = max(filled, look.find_processed_version())
     with translating_errors(store.engine.place("visibility")):
         first = find_first_commit(
             files, since, "visibility", ledger_metadata_in, lambda one: not is_of_upkeep(one.metadata)
@@ -179,8 +179,10 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
             store.times.require(queue, clock)
             if is_fifo(queue.attributes):
                 now, skew = clock(), store.settings.maximum_clock_skew
-                last = last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
-                not_before(now, last, skew)
+                last = find_last_send(
+                    store.engine, queue.id, store.listings.newest().find_last_send_time(queue.id), now, skew
+                )
+                advance_to_last_commit(now, last, skew)
         except ClocksDisagree as error:
             problems[queue.name] = error.message
         except TableAltered:
@@ -202,22 +204,22 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
         before = time.time()
         try:
             loaded = opened(place, options)
-            health = _looked_at(loaded, table_files(place, options), before, TABLES[table].staged)
+            health = _examine_table(loaded, table_files(place, options), before, TABLES[table].staged)
         except DeltaError as unreadable:
             raise (error or unreadable) from unreadable
     wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
-    altered = alteration_in(table, place, loaded)
+    altered = describe_loaded_alterations(table, place, loaded)
     checkpoints = (*damage.checkpoints, *(read.old if read else ()))
     return replace(health, damaged=wrong, unreadable_checkpoints=checkpoints, altered=altered)
 
 
-def _looked_at(
+def _examine_table(
     loaded: DeltaTable, files: TableStorage, loaded_since: float, staged: StagedFolders | None
 ) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     log = files.log_paths()
     commits = versions_in(log)
-    checkpoint = max(checkpointed(log), default=-1)
+    checkpoint = max(list_checkpoints(log), default=-1)
     orphans = find_unneeded_files(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
     format_version = loaded.metadata().configuration.get(FORMAT) or ""

@@ -21,7 +21,7 @@ from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.message_runs import ABSENT, Ordered, Runs, positions
 from ledger.store.delta.model.tables import TASKS, Where, instant_column
-from ledger.store.delta.state.choosing import find_receivable, first_in_order
+from ledger.store.delta.state.choosing import find_receivable, take_first
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import Listing
@@ -52,7 +52,7 @@ class Tasks:
         def decide(losses: int) -> Plan[bool]:
             snapshot = self._tables.load("tasks", Where())
             tasks = _tasks(snapshot.rows)
-            if not redrive.follows(task, tasks):
+            if not redrive.is_next_revision(task, tasks):
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
             expected = task.revision - 1 or None
             row: dict[str, Any] = {name: [value] for name, value in zip(MoveTask._fields, task)}
@@ -88,14 +88,14 @@ class Rejecter:
             others = [target for target in loaded.targets if target.id != queue.id]
             if not others:
                 return Decision(Runs.empty(), events, lambda version: None)
-            given_back = [self._given_back(loaded, action, events) for action in actions]
-            runs = Runs.concatenated([Runs.empty(), *given_back]).in_order()
+            given_back = [self._give_back(loaded, action, events) for action in actions]
+            runs = Runs.concatenate([Runs.empty(), *given_back]).in_order()
             if not len(runs):
                 return Decision(Runs.empty(), events, lambda version: 0)
             listing, target = loaded.classify(self._opened.listings).listing, others[0]
             require_apart(loaded.lanes, runs, listing.doubled(queue.id))
             fifo, origin = is_fifo(queue.attributes), queue.id
-            arrives = partial(redrive.dead_letter, origin=origin, now=loaded.now, fifo=fifo, target=target.id)
+            arrives = partial(redrive.make_dead_letter, origin=origin, now=loaded.now, fifo=fifo, target=target.id)
             sides = move(loaded, listing, target, runs, arrives, events)
             arriving = {target.id: sides.arriving}
             return Decision(sides.leaving, events, lambda version: runs.count, arriving=arriving)
@@ -104,7 +104,7 @@ class Rejecter:
         return self._shared.run(GroupedCall("reject", queue, clock, decide, targets=targets))
 
     @staticmethod
-    def _given_back(loaded: Loaded, action: Action, events: Events) -> Runs:
+    def _give_back(loaded: Loaded, action: Action, events: Events) -> Runs:
         """Return the messages of an action that its receipt holds, as after a release, and note the release."""
         lanes = loaded.lanes
         pieces = lanes.cut(action.runs)
@@ -114,8 +114,8 @@ class Rejecter:
             return ABSENT if given_back is None else lanes.code(given_back)
 
         code = lanes.per_code(pieces.code, released, np.int64)
-        runs = pieces.coded(code).where(code != ABSENT).in_order()
-        events.applied(action, lanes, runs)
+        runs = pieces.recode(code).where(code != ABSENT).in_order()
+        events.note_action(action, lanes, runs)
         return runs
 
 
@@ -147,17 +147,17 @@ def move(
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
         kept_code = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
-        return Move(runs.coded(kept_code), Runs.empty())
+        return Move(runs.recode(kept_code), Runs.empty())
     target_lanes = loaded.others[target.id]
-    away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
+    away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.mark_moved(r, target.id)), np.int64)
     arrived = lanes.per_code(runs.code, lambda r: target_lanes.code(arrives(r)), np.int64)
     _, segment, _, _ = lanes.to_arrow(runs)
     segment = segment.dictionary_encode()
     names, lane_count = segment.dictionary.to_pylist(), int(target.attributes["Lanes"])
-    sent_to = listing.lanes_sent_to(names)
+    sent_to = listing.find_home_lanes(names)
     lane = np.array([sent_to[name] % lane_count for name in names])[segment.indices.to_numpy()]
     first = positions(target_lanes.register(segment, lane), runs.first_seq)
-    return Move(runs.coded(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
+    return Move(runs.recode(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
 
 
 class Redriver:
@@ -180,14 +180,14 @@ class Redriver:
             classified = loaded.classify(self._opened.listings)
             dead_letters = find_receivable(loaded, classified, self._groups)
             if chosen is not None:
-                dead_letters = _only_chosen(loaded.lanes, dead_letters, chosen)
+                dead_letters = _keep_chosen(loaded.lanes, dead_letters, chosen)
             to = lanes.per_code(dead_letters.code, lambda r: _index(r, target, loaded), np.int64)
-            runs = first_in_order(dead_letters.where(to >= 0), maximum)
+            runs = take_first(dead_letters.where(to >= 0), maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [Runs.empty()], {}
 
             def arrives(record: Record) -> Record:
-                return redrive.redriven(loaded.now, source.id)
+                return redrive.make_redriven(loaded.now, source.id)
 
             for index, queue in enumerate(loaded.targets):
                 runs_to_queue = runs.where(to == index)
@@ -195,7 +195,7 @@ class Redriver:
                     sides = move(loaded, classified.listing, queue, runs_to_queue, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving
-            replacement = Runs.concatenated(leaving).in_order()
+            replacement = Runs.concatenate(leaving).in_order()
             return loaded.plan(replacement, events, lambda version: runs.count, arriving=arriving)
 
         return self._opened.transactions.run("redrive", "visibility", source.id, decide)
@@ -211,7 +211,7 @@ class Redriver:
             self._opened.tables.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist()
         )
         origin_queues = [queues_by_id[origin] for origin in sorted(origins - {None}) if origin in queues_by_id]
-        return [queue for queue in origin_queues if redrive.broken_bound(source, queue) is None]
+        return [queue for queue in origin_queues if redrive.explain_unfit_destination(source, queue) is None]
 
 
 def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
@@ -219,7 +219,7 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
-def _only_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
+def _keep_chosen(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
     """Return the parts of `runs` that are also in `chosen` (RUNS), with their ranks."""
     segment = lanes.look_up(chosen["segment"])
     chosen_runs = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)

@@ -26,13 +26,13 @@ from ledger.rules import output_doubts
 from ledger.rules.limits import Limits
 from ledger.rules.location import DELTA_RS_COMMITS, FILE, S3, SAFE_FOR_BOTH, recorded
 from ledger.rules.output_doubts import Part
-from ledger.rules.visibility import UNTOUCHED, Receipts, Record, deadline, in_doubt, same_attempt
+from ledger.rules.visibility import UNTOUCHED, Receipts, Record, deadline, is_in_doubt, is_same_attempt
 from ledger.settings import Settings
 from ledger.store.delta.commit.locks import StillLocked, releasing, table_lock
 from ledger.store.delta.commit.storage_safety import TRUSTED_SECONDS, require_conditional_puts, require_safe_output
 from ledger.store.delta.commit.transactions import Attempts, Plan
 from ledger.store.delta.model.message_runs import Pieces, Runs, distinct_codes
-from ledger.store.delta.model.tables import TABLES, tuple_of
+from ledger.store.delta.model.tables import TABLES, sort_distinct
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Events, Loaded, OpenTables
 from ledger.store.protocol import Action, ArrowOutputs, QueueRecord, apply_action, count_messages
@@ -54,7 +54,7 @@ class OutputTables:
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
         self._puts_checked_at: dict[str, float] = {}
 
-    def only_looking(self) -> OutputTables:
+    def copy_without_fences(self) -> OutputTables:
         """Return the same tables, to be asked without a commit. A write that is not in counts as fenced off."""
         looking = OutputTables(self._engine, self._by_spark, self._settings)
         looking._fences = False
@@ -80,14 +80,14 @@ class OutputTables:
         return publishing
 
     def table_id(self, table: str) -> str:
-        return self._first(table, lambda engine: engine.output_log(table, "").table_id)
+        return self._ask_first(table, lambda engine: engine.read_output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:
-        return self._first(
-            table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
+        return self._ask_first(
+            table, lambda engine: engine.read_output_log(table, output_doubts.application(write_id)).committed
         )
 
-    def written_or_fenced(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
+    def confirm_or_fence(self, table: str, write_id: str, patience: float | None = WAIT_SECONDS) -> bool:
         """Return whether a write is in. If not, commit a fence to the table, so that the write can never get in.
 
         Waits up to `patience` seconds (None: without a limit) for other writers. Raises OutputUnreadable if the answer
@@ -97,14 +97,14 @@ class OutputTables:
             return self.committed(table, write_id) == output_doubts.WRITTEN
         until = None if patience is None else time.monotonic() + patience
         keep = partial(self._make_durable, table)
-        return self._first(table, lambda engine: _written_or_fenced(engine, table, write_id, until, keep))
+        return self._ask_first(table, lambda engine: _confirm_or_fence(engine, table, write_id, until, keep))
 
     def _make_durable(self, table: str, version: int) -> None:
         if recorded(table).is_local:
             table_files(table, None, sync=self._settings.sync).make_durable(version)
 
-    def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
-        """Answer as `written_or_fenced`, for a verb that may have other messages to serve.
+    def confirm_or_fence_for_others(self, table: str, write_id: str) -> bool:
+        """Answer as `confirm_or_fence`, for a verb that may have other messages to serve.
 
         If a table recently took longer than WAIT_SECONDS and gave no answer, its last error is raised again.
         """
@@ -113,7 +113,7 @@ class OutputTables:
         if problem is not None and began < until:
             raise problem
         try:
-            return self.written_or_fenced(table, write_id)
+            return self.confirm_or_fence(table, write_id)
         except OutputUnreadable as error:
             log.warning("%s", error)
             now = time.monotonic()
@@ -121,7 +121,7 @@ class OutputTables:
                 self._silent[table] = now + SILENT_FACTOR * (now - began), error
             raise
 
-    def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
+    def _ask_first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
         """Return the answer of the first engine that can answer. If none can, raise the first error."""
         engine, *others = self._engines(table)
         try:
@@ -157,7 +157,7 @@ class OutputTables:
 
 
 @releasing
-def _written_or_fenced(
+def _confirm_or_fence(
     engine: ForeignTables, table: str, write_id: str, until: float | None, keep: Callable[[int], None]
 ) -> bool:
     application, before, attempts = (
@@ -166,7 +166,7 @@ def _written_or_fenced(
         Attempts(f"the fence of {table}", ATTEMPTS),
     )
     for _ in attempts:
-        output_log = engine.output_log(table, application)
+        output_log = engine.read_output_log(table, application)
         if output_log.committed is not None:
             # The rows (or the fence) must be durable before anything is recorded about the messages.
             keep(output_log.version)
@@ -232,7 +232,7 @@ class Outputs:
         self._known.add(location)
         return is_new
 
-    def without_spark(self) -> ArrowOutputs:
+    def require_arrow_writer(self) -> ArrowOutputs:
         writer = self.foreign.arrow_outputs()
         if writer is None:
             raise InvalidParameterValue(
@@ -249,18 +249,18 @@ class Outputs:
     def is_fenced(self, location: str, identifier: str) -> bool:
         return self.tables.committed(location, identifier) == output_doubts.FENCED
 
-    def written_or_fenced(self, location: str, identifier: str) -> bool:
+    def confirm_or_fence(self, location: str, identifier: str) -> bool:
         # The caller holds no turn, so the wait needs no limit.
-        return self.tables.written_or_fenced(location, identifier, patience=None)
+        return self.tables.confirm_or_fence(location, identifier, patience=None)
 
     def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
         loaded, pieces = self._pieces(queue, runs, clock)
         records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
         # `begin` asks the output table about messages for which this receipt began a write.
-        decided = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
-        kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in decided}
+        decided = [one for one in records if not output_doubts.must_ask(one, receipt_id)]
+        kinds = {output_doubts.classify_part(one, receipt_id, loaded.now, written=False) for one in decided}
         if not kinds <= {Part.HELD}:
-            raise _lost(receipt_id, kinds)
+            raise _make_lost_error(receipt_id, kinds)
 
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
@@ -272,21 +272,21 @@ class Outputs:
             lanes, events, parts = loaded.lanes, Events(), {}
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
-                write = output_doubts.begun(record) if output_doubts.to_ask(record, receipt_id) else None
-                written = write is not None and self.tables.written_or_fenced(*write)
+                write = output_doubts.find_begun_write(record) if output_doubts.must_ask(record, receipt_id) else None
+                written = write is not None and self.tables.confirm_or_fence(*write)
                 if written and record.writing_to != table:
                     raise InvalidParameterValue(
                         "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name it."
                     )
-                parts[code] = output_doubts.part(record, receipt_id, loaded.now, written=written)
+                parts[code] = output_doubts.classify_part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())
             if kinds == {Part.WRITTEN}:
                 return _plan_of(loaded, pieces, lambda r: output_doubts.finish(r, r.write_id, loaded.now), "deleted")
             if kinds != {Part.HELD}:
-                raise _lost(receipt_id, kinds)
+                raise _make_lost_error(receipt_id, kinds)
             new = {code: lanes.code(output_doubts.begin(lanes.record(code), table, identifier)) for code in parts}
             code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)
-            replacement = pieces.coded(code).in_order()
+            replacement = pieces.recode(code).in_order()
             events.add("writing", lanes.record(replacement.code[0]), replacement)
             return loaded.plan(replacement, events, lambda version: identifier)
 
@@ -298,7 +298,7 @@ class Outputs:
         limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
         # For lane 0, see `Applier.apply`.
         counted = limits.maximum_in_flight is not None and any(action.timeout for action in further_actions)
-        lane_numbers = tuple_of(
+        lane_numbers = sort_distinct(
             [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in further_actions)) for lane in _lanes(some))]
         )
 
@@ -308,16 +308,16 @@ class Outputs:
             pieces = lanes.cut(runs)
             if not lanes.per_code(pieces.code, lambda r: r.write_id == identifier, bool).any():
                 raise _unknown_write_error(runs)
-            written = _recorded(lanes, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now))
+            written = _record_pieces(lanes, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now))
             if len(written):
                 events.add("deleted", lanes.record(written.code[0]), written)
             parts = [written]
             for action in further_actions:
                 act = partial(_record_after, queue, action, limits, receipts, loaded.now)
-                parts.append(_recorded(lanes, lanes.cut(action.runs), act))
-                events.applied(action, lanes, parts[-1])
+                parts.append(_record_pieces(lanes, lanes.cut(action.runs), act))
+                events.note_action(action, lanes, parts[-1])
             changed = sum(part.count for part in parts[1:])
-            replacement = Runs.concatenated(parts).in_order()
+            replacement = Runs.concatenate(parts).in_order()
             return loaded.plan(replacement, events, lambda version: changed, (0,) if counted else ())
 
         return self._transactions.run("finish_write", "visibility", queue.id, decide)
@@ -330,7 +330,7 @@ class Outputs:
         self._transactions.run("undo_write", "visibility", queue.id, decide)
 
     def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
-        loaded = self._opened.load(queue, clock, tuple_of(runs["lane"].to_pylist()))
+        loaded = self._opened.load(queue, clock, sort_distinct(runs["lane"].to_pylist()))
         return loaded, loaded.lanes.cut(runs)
 
     def fence_doubts(
@@ -347,28 +347,28 @@ class Outputs:
         silent: dict[str, OutputUnreadable] = {}
 
         def is_to_ask(record: Record) -> bool:
-            if not in_doubt(record):
+            if not is_in_doubt(record):
                 return False
             attempt = record.attempt_id
-            is_of_attempt = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
+            is_of_attempt = attempt is not None and attempt in attempts and is_same_attempt(record, attempt, loaded.now)
             is_free = deadline(record) <= loaded.now
             return (is_of_attempt or is_free) and only in (None, record)
 
         def code_after(code: int) -> int:
             record = lanes.record(code)
-            write = output_doubts.begun(record)
+            write = output_doubts.find_begun_write(record)
             if write is None:
                 return code
             table, write_id = write
             try:
                 if table in loaded.silent:
                     raise loaded.silent[table]
-                written = self.tables.written_or_fenced_by_others(table, write_id)
+                written = self.tables.confirm_or_fence_for_others(table, write_id)
             except OutputUnreadable as problem:
                 silent[table] = loaded.silent[table] = problem
                 lanes.undecided.add(code)
                 return code
-            return lanes.code(output_doubts.decided(record, written=written, now=loaded.now))
+            return lanes.code(output_doubts.decide_doubt(record, written=written, now=loaded.now))
 
         begun = lanes.records.is_there("write_id")
         doubtful = (
@@ -376,7 +376,7 @@ class Outputs:
         )
         if len(doubtful):
             new = {code: code_after(code) for code in set(doubtful.code.tolist())}
-            replacement = doubtful.coded(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
+            replacement = doubtful.recode(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
             deleted = replacement.where(lanes.per_code(replacement.code, lambda r: r.deleted_at is not None, bool))
             codes_by_receipt: dict[str | None, list[int]] = {}
             for code in distinct_codes(deleted.code):
@@ -395,16 +395,18 @@ class Outputs:
         OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()
-        writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
+        writes = {
+            output_doubts.find_begun_write(r) for r in records if output_doubts.must_fence(r, receipt_id, loaded.now)
+        }
         for table, write_id in sorted(write for write in writes if write is not None):
             try:
-                self.tables.written_or_fenced(table, write_id)
+                self.tables.confirm_or_fence(table, write_id)
             except OutputUnreadable as problem:
                 if not problem.gone:
                     raise
 
 
-def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
+def _make_lost_error(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
     in_words = " and some ".join(sorted(kind.value for kind in kinds))
     which = f"some are {in_words}" if len(kinds) > 1 else f"all are {in_words}"
     way = "Take queue.claim(receipt_id), and write what is held" if Part.HELD in kinds else "Receive anew"
@@ -433,16 +435,16 @@ def _record_after(
     return None if changed == record else changed
 
 
-def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
+def _record_pieces(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
     open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
     code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
-    return open_ones.coded(code).in_order()
+    return open_ones.recode(code).in_order()
 
 
 def _plan_of(loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None) -> Plan[None]:
     """Return the plan that records what `rule` returns for each piece, and notes `event` about the changed ones."""
     lanes, events = loaded.lanes, Events()
-    replacement = _recorded(lanes, pieces, rule)
+    replacement = _record_pieces(lanes, pieces, rule)
     if event and len(replacement):
         events.add(event, lanes.record(replacement.code[0]), replacement)
     return loaded.plan(replacement, events, lambda version: None)

@@ -76,13 +76,13 @@ class _ReadOnlyEngine:
         return _Planned(PlannedCommit(table, statement, rows, engine, "" if why is None else f"{why[0]}: {why[1]}"))
 
 
-def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
+def find_planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
     """Return the first commit that `run` would make through the store that it gets, if any. Raises what `run`
     raises."""
     engine, locks = cast(Engine, _ReadOnlyEngine(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
     looking = DeltaStore(engine, transactions, store.settings, store.outputs.foreign, sender_id=store.sender_id)
-    looking.outputs.tables = store.outputs.tables.only_looking()
+    looking.outputs.tables = store.outputs.tables.copy_without_fences()
     try:
         run(looking)
     except _Planned as planned:
@@ -90,7 +90,7 @@ def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> Pl
     return None
 
 
-def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
+def take_some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
     """Return the first `most` rows, without columns that are null in every row."""
     columns = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
     first_rows: list[dict[str, Any]] = rows.select(columns).slice(0, most).to_pylist()

@@ -42,13 +42,13 @@ class Purger:
         attempts, purged = self._transactions.attempts("purge"), 0
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
-                sent = self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0
+                sent = self._opened.tables.transaction_version("messages", fifo.sends_application(queue.id)) or 0
                 purged += self._empty(queue, clock, whole=False)
                 if self._forget(queue, sent, clock, attempts):
                     if self._has_interval(queue):
                         self._note(queue, clock)
                     return purged
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Delete all messages of one listing of `messages`, and return how many.
@@ -96,14 +96,14 @@ class Purger:
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
         """Make the queue forget its first `sent` sends. Return False if another send was committed since."""
-        purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
+        purges, since = fifo.purges_application(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
             # There were no sends since the last purge, which counts as a send, too.
-            return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
+            return (self._opened.tables.transaction_version("messages", fifo.sends_application(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")
-        marks = (fifo.sends(queue.id), sent + 1), (purges, sent)
+        marks = (fifo.sends_application(queue.id), sent + 1), (purges, sent)
         mark = partial(self._opened.tables.mark, "messages", metadata, *marks)
         if self._transactions.commit("messages", metadata, since, mark, attempts) is None:
             return False
@@ -114,6 +114,6 @@ class Purger:
 def _purged(loaded: Loaded, alive: Pieces, events: Events) -> Runs:
     lanes = loaded.lanes
     code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
-    replacement = alive.coded(code).in_order()
+    replacement = alive.recode(code).in_order()
     events.add("purged", UNTOUCHED, replacement)
     return replacement

@@ -18,7 +18,14 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store.delta.commit.transactions import Plan, Transactions, after_commit
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, Where, instant_column, tuple_of
+from ledger.store.delta.model.tables import (
+    EXPIRED_BEFORE,
+    EXPIRY_NOTED_AT,
+    QUEUES,
+    Where,
+    instant_column,
+    sort_distinct,
+)
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Loaded, OpenTables
 from ledger.store.protocol import Change, QueueRecord
@@ -42,14 +49,14 @@ class Queues:
 
         def decide(losses: int) -> Plan[QueueRecord]:
             snapshot, now = self._tables.load("queues", Where()), clock()
-            queues = _records(snapshot.rows)
+            queues = _parse_records(snapshot.rows)
             existing = queues.get(name)
             if existing is not None:
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: existing, now)
             redrive.require_target(queues.values(), name, attributes, attributes)
             limits, interval = limits_of(attributes), self._settings.deletion_interval
             if limits.has_intervals and interval:
-                deleted = self._deleted_at(name, snapshot.version, now, interval)
+                deleted = self._find_deletion_time(name, snapshot.version, now, interval)
                 limit_rules.require_name(name, deleted, limits, interval, now)
             made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now, _first_revision(new_id))
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
@@ -61,7 +68,7 @@ class Queues:
 
         Raises QueueDoesNotExist, and LedgerTooNew if an attribute has a value that this release does not know.
         """
-        queues_by_name = self._all()
+        queues_by_name = self._read_all()
         if name not in queues_by_name:
             raise QueueDoesNotExist(name, queues_by_name)
         return _require_understood(queues_by_name[name])
@@ -71,7 +78,7 @@ class Queues:
 
         Raises QueueDoesNotExist. A decision about messages reads its lanes before this call.
         """
-        version, queues_by_name, _ = self._newest()
+        version, queues_by_name, _ = self._read_newest()
 
         def is_there(one: QueueRecord) -> bool:
             return one.name in queues_by_name and queues_by_name[one.name].id == one.id
@@ -93,7 +100,7 @@ class Queues:
         return record is not None and record.id == queue.id
 
     def all(self) -> list[QueueRecord]:
-        queues_by_name = self._all()
+        queues_by_name = self._read_all()
         return [queues_by_name[name] for name in sorted(queues_by_name)]
 
     def change(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
@@ -104,7 +111,7 @@ class Queues:
             clock,
         )
         if not changed:
-            raise QueueDoesNotExist(queue.name, self._all())
+            raise QueueDoesNotExist(queue.name, self._read_all())
         return changed[0]
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
@@ -128,7 +135,7 @@ class Queues:
 
         def decide(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("queues", Where()), clock()
-            queues_by_name = _records(snapshot.rows)
+            queues_by_name = _parse_records(snapshot.rows)
             existing = queues_by_name.get(queue.name)
             if existing is None or existing.id != queue.id:
                 raise QueueDoesNotExist(queue.name, queues_by_name)
@@ -139,7 +146,7 @@ class Queues:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
             # A lane that was never used needs a head row for this.
-            all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
+            all_lanes = sort_distinct({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
             return Plan(snapshot, Where(queue.id, all_lanes), edits, [], lambda version: None, at)
@@ -164,7 +171,7 @@ class Queues:
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
             snapshot, now = self._tables.load("queues", Where()), clock()
-            queues_by_name = _records(snapshot.rows)
+            queues_by_name = _parse_records(snapshot.rows)
             named = [one for one in map(queues_by_name.get, (queue.name for queue in queues)) if one is not None]
             current = [one for one in named if one.id in {queue.id for queue in queues}]
             new = [change(one, list(queues_by_name.values()), now) for one in current]
@@ -173,7 +180,7 @@ class Queues:
 
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
-    def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
+    def _find_deletion_time(self, name: str, version: int, now: int, interval: int) -> int | None:
         """Return when the last queue of this name was deleted, by the log up to a version.
 
         The search covers at least the last `interval` seconds of the log. Returns None without a deletion, or for one
@@ -193,15 +200,15 @@ class Queues:
                 return None
             most *= 4
 
-    def _all(self) -> dict[str, QueueRecord]:
-        return self._newest()[1]
+    def _read_all(self) -> dict[str, QueueRecord]:
+        return self._read_newest()[1]
 
-    def _newest(self) -> tuple[int, dict[str, QueueRecord], int]:
+    def _read_newest(self) -> tuple[int, dict[str, QueueRecord], int]:
         kept = self._kept
         newest = self._tables.version("queues"), self._tables.generation()
         if kept is None or (kept[0], kept[2]) != newest:
             generation, snapshot = self._tables.generation(), self._tables.load("queues", Where())
-            kept = self._kept = snapshot.version, _records(snapshot.rows), generation
+            kept = self._kept = snapshot.version, _parse_records(snapshot.rows), generation
         return kept
 
 
@@ -223,11 +230,11 @@ def _first_revision(queue_id: str) -> int:
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 
 
-def _records(rows: pa.Table) -> dict[str, QueueRecord]:
-    return {row["name"]: _record(**row) for row in rows.to_pylist()}
+def _parse_records(rows: pa.Table) -> dict[str, QueueRecord]:
+    return {row["name"]: _parse_record(**row) for row in rows.to_pylist()}
 
 
-def _record(
+def _parse_record(
     queue: str,
     name: str,
     attributes: list[tuple[str, str]],
@@ -270,7 +277,7 @@ def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
     """Return the queue that the redrive policy names, if it can take these dead letters, else nothing."""
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
-    return [record for record in named if redrive.broken_bound(queue, record) is None]
+    return [record for record in named if redrive.explain_unfit_destination(queue, record) is None]
 
 
 def load_with_destinations(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.statements import milliseconds
+from ledger.delta_log.statements import to_milliseconds
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
@@ -19,7 +19,7 @@ from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.visibility import Record, arrived_at
 from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.message_runs import ABSENT, Runs, positions
-from ledger.store.delta.model.tables import MESSAGES, Where, tuple_of
+from ledger.store.delta.model.tables import MESSAGES, Where, sort_distinct
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.sent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
@@ -41,13 +41,13 @@ class Reader:
         rows = self._rows(segment, seq, seq)
         if not rows.num_rows:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
-        return next(_stored(rows.slice(0, 1), [lane], [record]))
+        return next(_make_messages(rows.slice(0, 1), [lane], [record]))
 
     def has_row(self, message_id: str) -> bool:
         segment, seq = ids.place(message_id)
         return bool(self._rows(segment, seq, seq).num_rows)
 
-    def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
+    def find_recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant from memory, if this process sent and keeps all of them.
 
         They must be in the newest listing, too (see `state.sent_messages`).
@@ -57,13 +57,13 @@ class Reader:
         return (
             None
             if messages is None
-            else _in_order(queue, messages, None if grant.order is None else grant.order.to_pylist())
+            else _order_messages(queue, messages, None if grant.order is None else grant.order.to_pylist())
         )
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        return self.messages_of(queue, [grant])[0]
+        return self.read_grants(queue, [grant])[0]
 
-    def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
+    def read_grants(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
         """Return the messages of each grant that have rows, in the order of Store.read. One read covers many small
         segments."""
         picked = [_Picked(queue, grant) for grant in grants]
@@ -80,7 +80,7 @@ class Reader:
         for queue, places in listing.places(list(spans)).items():
             lanes = dict(places)
             for batch, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
-                yield Where(queue, tuple_of(lanes[name] for name in batch), tuple_of(batch)), lowest, highest
+                yield Where(queue, sort_distinct(lanes[name] for name in batch), sort_distinct(batch)), lowest, highest
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
         home = self._listings.newest().home(segment)
@@ -110,21 +110,23 @@ class _Picked:
         runs = self._runs.where(run[granted])
         numbers = runs.code.tolist()
         lanes, records = [self._lanes[number] for number in numbers], [self._recorded[number] for number in numbers]
-        self._found += _stored(rows.filter(pa.array(granted)), lanes, records)
+        self._found += _make_messages(rows.filter(pa.array(granted)), lanes, records)
         if self._order is not None:
             self._numbers += self._order[self._begins[runs.code] + place[granted] - runs.first].tolist()
 
     def in_order(self) -> list[StoredMessage]:
-        return _in_order(self._queue, self._found, None if self._order is None else self._numbers)
+        return _order_messages(self._queue, self._found, None if self._order is None else self._numbers)
 
 
-def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
+def _order_messages(
+    queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None
+) -> list[StoredMessage]:
     """Return messages in the order of their `numbers` (see Grant.order), or else the oldest first (FIFO:
-    `fifo.drained`)."""
+    `fifo.order_by_group`)."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
     found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
-    return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
+    return fifo.order_by_group(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
 
 
 def _places(runs: pa.Table) -> Iterator[tuple[int, str, int, int]]:
@@ -176,7 +178,7 @@ def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
     return numbers
 
 
-def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> Iterator[StoredMessage]:
+def _make_messages(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> Iterator[StoredMessage]:
     places = zip(rows["segment"].to_pylist(), rows["seq"].to_pylist(), lanes, records)
     columns = [_values(rows[field.column], field.kind) for field in STORED]
     for (segment, seq, lane, record), values in zip(places, zip(*columns)):
@@ -196,7 +198,7 @@ def _stored(rows: pa.Table, lanes: Sequence[int], records: Sequence[Record]) -> 
 def _values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
     if kind is Kind.INSTANT:
         # A datetime for each instant would take most of a read's time.
-        numbers: list[Any] = milliseconds(column).to_pylist()
+        numbers: list[Any] = to_milliseconds(column).to_pylist()
         return numbers
     if kind is Kind.ATTRIBUTES:
         return [_attributes(value) for value in column.to_pylist()]

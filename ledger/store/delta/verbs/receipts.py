@@ -32,7 +32,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             since = tables.version("receipts")
             # If the ledger is replaced after this line, the commit is refused.
             generation = tables.generation()
-            filled, rows = unfilled(tables)
+            filled, rows = find_unfilled(tables)
             if not rows.num_rows:
                 return 0
             # `receipts` keeps these events for good, so a power cut must not take their commits back.
@@ -43,10 +43,10 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             append = partial(tables.append, "receipts", rows, metadata, carried, generation=generation)
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
-    raise attempts.outlasted()
+    raise attempts.give_up()
 
 
-def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
+def read_events(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
     """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
     The rows come from `receipts`, and for commits that are not copied yet from the log of `visibility`. The owner of an
@@ -84,7 +84,7 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
             row["owner"] = holders.get(row["receipt_id"])
 
 
-def unfilled(tables: Tables) -> tuple[int, pa.Table]:
+def find_unfilled(tables: Tables) -> tuple[int, pa.Table]:
     """Return the last version of `visibility` that has entries (-1: none), and the entries since."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest

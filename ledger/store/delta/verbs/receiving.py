@@ -20,7 +20,7 @@ from ledger.rules.limits import admit
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.visibility import Record, Status
 from ledger.store.delta.model.message_runs import Runs
-from ledger.store.delta.model.tables import tuple_of
+from ledger.store.delta.model.tables import sort_distinct
 from ledger.store.delta.state.choosing import (
     LOSSES_TO_HALVE,
     Deal,
@@ -32,7 +32,7 @@ from ledger.store.delta.state.fifo_groups import ORDER_SHIFT, Groups
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import INDEX, Listing
 from ledger.store.delta.state.snapshot import Decision, Events, Loaded, OpenTables
-from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant, grant_of, refused, require_apart
+from ledger.store.delta.verbs.granting import GrantRows, RequestGrant, grant, grant_of, make_refusal, require_apart
 from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues, dead_letter_queues
@@ -91,7 +91,7 @@ class Receiver:
         decision, parts = self._decide(_ReceiveCall(requests, receipts), loaded, losses)
         ends = accumulate((len(one.requests) for one in calls), initial=0)
         parts_by_call = [parts[first:end] for first, end in pairwise(ends)]
-        recorded = [Runs.concatenated([part.runs for part in call_parts]).in_order() for call_parts in parts_by_call]
+        recorded = [Runs.concatenate([part.runs for part in call_parts]).in_order() for call_parts in parts_by_call]
         return Joint(decision, list(map(_answer_of, parts_by_call)), recorded)
 
     def _decide(self, asked: _ReceiveCall, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
@@ -105,8 +105,8 @@ class Receiver:
         fresh = {n: (requests[n], asked.receipts[n]) for n in again if again[n] is None}
         fresh_parts, buried = self._new_grants(loaded, fresh, undecided, losses, events)
         parts = [(repeated | fresh_parts)[n] for n in range(len(requests))]
-        granted_runs = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
-        replacement = Runs.concatenated([granted_runs, buried.leaving]).in_order()
+        granted_runs = Runs.concatenate([Runs.empty(), *(part.runs for part in parts)]).in_order()
+        replacement = Runs.concatenate([granted_runs, buried.leaving]).in_order()
         arriving = {target.id: buried.arriving for target in loaded.targets}
         # The version of a grant is its fencing token: commit even if no deadline changes.
         always = any(len(part.runs) for part in repeated.values())
@@ -131,23 +131,23 @@ class Receiver:
         try:
             most = admit(sum(maxima) if len(maxima) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
-            return dict.fromkeys(requests, refused(error)), nothing
+            return dict.fromkeys(requests, make_refusal(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        # After so many losses, `_of_few_lanes` takes the messages of some lanes only: find all.
+        # After so many losses, `_mask_few_lanes` takes the messages of some lanes only: find all.
         runs = find_receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         doubled = classified.listing.doubled(loaded.queue.id)
         require_apart(lanes, runs.where(dead), doubled)
         buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
-        in_chosen_lanes = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
+        in_chosen_lanes = _mask_few_lanes(lanes, alive, most, losses, fifo=fifo)
         deal = Deal(alive.where(in_chosen_lanes), ORDER_SHIFT if fifo else None)
         parts, grants = {}, GrantRows(lanes)
         for n, (request, receipt_id) in requests.items():
             try:
                 most = admit(request.maximum, in_flight, limits, fifo=fifo)
             except OverLimit as error:
-                parts[n] = refused(error)
+                parts[n] = make_refusal(error)
                 continue
             chosen = deal.take(most)
             require_apart(lanes, chosen, doubled)
@@ -164,7 +164,7 @@ class Receiver:
         fifo = is_fifo(source.attributes)
 
         def arrives(record: Record) -> Record:
-            return redrive.dead_letter(record, source.id, loaded.now, fifo=fifo, target=target.id)
+            return redrive.make_dead_letter(record, source.id, loaded.now, fifo=fifo, target=target.id)
 
         return move(loaded, listing, target, dead, arrives, events)
 
@@ -176,7 +176,7 @@ def _answer_of(parts: Sequence[RequestGrant]) -> Callable[[int], list[Received]]
 def _asks_for_fewer(loaded: Loaded, request: ReceiveRequest) -> bool:
     if request.attempt_id is None or request.maximum is None:
         return False
-    return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
+    return _find_same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
 
 
 def _grant_again(
@@ -189,18 +189,18 @@ def _grant_again(
     if request.attempt_id is None:
         return None
     lanes = loaded.lanes
-    again = _same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
+    again = _find_same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
     if len(again):
         try:
             require_not_smaller(request.attempt_id, again.count, request.maximum)
         except InvalidParameterValue as error:
-            return refused(error)
+            return make_refusal(error)
         events.add("granted again", lanes.record(again.code[0]), again)
         return RequestGrant(again, grant_of(lanes, again))
     if undecided is not None and any(
-        visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided
+        visibility.is_same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided
     ):
-        return refused(undecided)
+        return make_refusal(undecided)
     return None
 
 
@@ -211,10 +211,10 @@ def _lanes_to_count_up(queue: QueueRecord, attempts: Collection[str]) -> tuple[i
     Receives under a quota on messages in flight count up lane 0, to see the one before.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
-    return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
+    return sort_distinct(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
-def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
+def _mask_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
     lane_of = lanes.lanes(runs)
     messages = np.bincount(lane_of, runs.lengths).astype(np.int64)
     if fifo:
@@ -224,14 +224,14 @@ def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *,
     return np.isin(lane_of, chosen)
 
 
-def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
+def _find_same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
     with_attempt_id = lanes.records.is_there("attempt_id", attempt_id)
     of_attempt = lanes.per_code(
-        lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool, with_attempt_id
+        lanes.runs.code, lambda r: visibility.is_same_attempt(r, attempt_id, now), bool, with_attempt_id
     )
     of_attempt &= ~np.isin(lanes.runs.code, list(lanes.undecided))
     if of_attempt.any():
         last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[of_attempt].tolist())
         of_attempt &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
     runs = lanes.runs.where(of_attempt)
-    return runs.coded(lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64))
+    return runs.recode(lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64))

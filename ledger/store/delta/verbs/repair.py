@@ -44,10 +44,10 @@ from ledger.delta_log.damage import (
 )
 from ledger.delta_log.data_files import commit_info, remove_action
 from ledger.delta_log.failures import translating_errors
-from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, actions_in, flaw_of, versions_in
+from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, flaw_of, parse_actions, versions_in
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
-from ledger.place import here, require_open_above
+from ledger.place import locate_here, require_open_above
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.locks import all_locked
 from ledger.store.delta.engine import ledger_metadata_in
@@ -116,7 +116,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     `dry_run`, LedgerError while others hold a table's lock. Raises LedgerDamaged if a table cannot be repaired: then at
     most unreadable checkpoints were moved.
     """
-    place = here("root", root)
+    place = locate_here("root", root)
     if not place.is_local:
         fix = "On an object store, restore an earlier version of the damaged object."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
@@ -153,7 +153,7 @@ def _plan(table: str, place: Path) -> TableRepair:
         whole += 1
     wrong = {} if whole < 0 else _faults_at(place, whole)
     while wrong and table != TABLE_WITH_EXPENDABLE_FILES:
-        added = min(_added_at(files, path, intact, whole) for path in wrong)
+        added = min(_find_added_version(files, path, intact, whole) for path in wrong)
         if added <= max(intact, 0):
             first_paths = ", ".join([*wrong][:3])
             raise LedgerDamaged(f"The table {table} cannot be repaired: it needs {first_paths}", BACKUP)
@@ -161,7 +161,7 @@ def _plan(table: str, place: Path) -> TableRepair:
         wrong = _faults_at(place, whole)
     if whole < 0:
         raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
-    commits = tuple(_lost_commit(files, version) for version in range(whole + 1, newest + 1))
+    commits = tuple(_describe_lost_commit(files, version) for version in range(whole + 1, newest + 1))
     rows = _rows_of(place, whole, set(wrong)) if wrong else 0
     return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None, intact))
 
@@ -186,21 +186,21 @@ def _faults_at(place: Path, version: int) -> dict[str, str]:
     return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
 
-def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
+def _find_added_version(files: Any, path: str, intact: int, whole: int) -> int:
     """Return the last version up to `whole` that added a file, or else `intact`."""
     for version in range(whole, intact, -1):
-        for action in actions_in(files.read(log_file(version)) or b""):
+        for action in parse_actions(files.read(log_file(version)) or b""):
             if action.get("add", {}).get("path") == path:
                 return version
     return intact
 
 
-def _lost_commit(files: Any, version: int) -> LostCommit:
+def _describe_lost_commit(files: Any, version: int) -> LostCommit:
     content = files.read(log_file(version))
     if content is None:
         return LostCommit(version, "", None, MISSING)
     try:
-        actions = actions_in(content)
+        actions = parse_actions(content)
     except Flawed as flaw:
         return LostCommit(version, "", None, str(flaw))
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
@@ -253,7 +253,7 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
         if version is None or version >= one.readable_from or version in one.past:
             continue
         # A read can start at a checkpoint, or at an entry that has the protocol.
-        if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
+        if summed_up or any("protocol" in action for action in parse_actions(files.read(path) or b"")):
             set_aside(place, lost, path)
     for version, flaw in one.past.items():
         _replace(place, lost, log_file(version), _entry_of_loss(one.table, LostCommit(version, "", None, flaw)))

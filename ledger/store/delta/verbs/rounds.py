@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ledger.delta_log.protocol import Conflict, LogReplaced, kept_by
+from ledger.delta_log.protocol import Conflict, LogReplaced, read_retention
 from ledger.errors import LedgerError
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import (
@@ -70,7 +70,7 @@ class Look:
     def load(self, now: int) -> Load:
         return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
 
-    def gone_over(self) -> int:
+    def find_processed_version(self) -> int:
         return gone_over(self.versions["visibility"], 0 if self.last is None else self.last.visibility)
 
 
@@ -93,7 +93,7 @@ class Rounds:
                 self._read = of_record, record
 
     def log_retention(self) -> int:
-        return kept_by(self._engine.layout("visibility").properties).log_retention
+        return read_retention(self._engine.layout("visibility").properties).log_retention
 
     def take(self, look: Look, at: int) -> bool:
         """Take the lease after the one that `look` saw, even if that lease is held.
@@ -121,7 +121,7 @@ class Rounds:
         AGE_DUE seconds has the same versions. A LedgerError is only logged.
         """
         try:
-            reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
+            reached = {table: self._find_reached(table, version) for table, version in begun.versions.items()}
             last = begun.last
             is_unchanged = last is not None and reached == {table: getattr(last, table) for table in LOADED}
             if is_unchanged and last is not None and 0 <= at - last.at < AGE_DUE * MILLISECONDS and self._held is None:
@@ -130,7 +130,7 @@ class Rounds:
         except LedgerError as error:
             log.warning("the round of upkeep is done, and could not be recorded: %s", error)
 
-    def _reached(self, table: str, version: int) -> int:
+    def _find_reached(self, table: str, version: int) -> int:
         for commit in self._engine.history(table, version):
             if not is_of_upkeep(commit.metadata):
                 break
@@ -157,7 +157,7 @@ class Rounds:
             else:
                 break
         else:
-            log.warning("%s", attempts.outlasted())
+            log.warning("%s", attempts.give_up())
         self._held = None
 
     def _record(self, versions: dict[str, int]) -> Look:

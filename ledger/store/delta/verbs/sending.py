@@ -33,7 +33,7 @@ from ledger.delta_log.protocol import Conflict, Seen
 from ledger.errors import StorageFailed
 from ledger.rules import fifo, instants, limits
 from ledger.rules import message_id as ids
-from ledger.rules.attempts import Attempt, content_of
+from ledger.rules.attempts import Attempt, hash_content
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key, size_of_message
@@ -42,7 +42,7 @@ from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.commit.transactions import Attempts
 from ledger.store.delta.engine import SegmentEnd, SegmentTaken
 from ledger.store.delta.model.tables import Where
-from ledger.store.delta.state.send_history import last_counted, sent_before, without_set_aside
+from ledger.store.delta.state.send_history import drop_set_aside, find_earlier_send, find_last_counted
 from ledger.store.delta.state.sent_messages import Append, RecentMessages, message_rows
 from ledger.store.delta.state.snapshot import OpenTables
 from ledger.store.protocol import QueueRecord, StoredSend
@@ -71,7 +71,7 @@ class Quotas:
         """
         if not is_bounded(queue):
             return None
-        application = limits.counted_sends(queue.id)
+        application = limits.counted_sends_application(queue.id)
         return application, (self.opened.tables.transaction_version("messages", application) or 0) + 1
 
     def require_room(self, queue: QueueRecord, more: int, size: Callable[[], int], clock: Clock) -> None:
@@ -82,9 +82,9 @@ class Quotas:
         if not is_bounded(queue):
             return
         bounds, classified = limits_of(queue.attributes), self.opened.load(queue, clock).classify(self.opened.listings)
-        limits.require_room(queue.name, classified.stored_messages(), more, bounds)
+        limits.require_room(queue.name, classified.count_stored_messages(), more, bounds)
         if bounds.maximum_stored_bytes is not None:
-            limits.require_bytes(queue.name, classified.stored_bytes(), size(), bounds)
+            limits.require_bytes(queue.name, classified.count_stored_bytes(), size(), bounds)
 
 
 #: Up to so many places (queue and lane), those without open segments are kept.
@@ -109,7 +109,7 @@ class OpenSegment(NamedTuple):
     def end(self) -> SegmentEnd:
         return SegmentEnd(self.queue, self.lane, self.name, self.following - 1 if self.following else None)
 
-    def extended(self, count: int) -> OpenSegment:
+    def extend_by(self, count: int) -> OpenSegment:
         return self._replace(following=self.following + count, appends=self.appends + 1)
 
 
@@ -181,7 +181,7 @@ class _Append:
     entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
 
     def extend(self, segment: OpenSegment, entries: Sequence[Entry], numbers: Sequence[int] | None = None) -> None:
-        self.segments[segment] = segment.extended(len(entries))
+        self.segments[segment] = segment.extend_by(len(entries))
         self.entries[segment] = entries, numbers
 
 
@@ -218,7 +218,7 @@ class Sender:
             self._turn += 1
             lane, segment, first, attempt = self._turn % lanes, "", 0, None
         else:
-            attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries))
+            attempt = Attempt(attempt_id, queue.id, hash_content(queue.id, entries))
             lane, segment, first = int(attempt.key[:8], 16) % lanes, ids.segment(attempt.key, 0), 0
         attempts = self._transactions.attempts("send")
         for losses in attempts:
@@ -226,7 +226,7 @@ class Sender:
                 # Read the count first: if another process commits the attempt after this, the count grows, and this
                 # send does not commit.
                 counted = self._quotas.next_send(queue)
-                earlier_send = attempt and sent_before(self._opened.tables, attempt)
+                earlier_send = attempt and find_earlier_send(self._opened.tables, attempt)
                 if earlier_send:
                     return [
                         StoredSend(ids.message_id(ids.segment(earlier_send, 0), seq)) for seq in range(len(entries))
@@ -242,12 +242,12 @@ class Sender:
                 rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
                 if self._append(queue, rows, now, append, attempts):
                     return [StoredSend(ids.message_id(segment, first + n)) for n in range(len(entries))]
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
         """Send to a FIFO queue. The log counts the sends, so a send decided without the one before it does not
         commit."""
-        application = fifo.sends(queue.id)
+        application = fifo.sends_application(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
@@ -283,7 +283,7 @@ class Sender:
                     self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [sent_by_key[key] for key in keys]
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def _find_earlier_sends(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock
@@ -299,13 +299,13 @@ class Sender:
         # This process may have been suspended meanwhile.
         now, skew = clock(), self._settings.maximum_clock_skew
         if last > now + round(skew * MILLISECONDS):
-            last = last_counted(self._opened.tables, queue.id, rows)
-        at = instants.not_before(now, last, skew)
+            last = find_last_counted(self._opened.tables, queue.id, rows)
+        at = instants.advance_to_last_commit(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Look up the last purge only after the count of sends: a purge in between would be missed.
-        purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
+        purged = self._opened.tables.transaction_version("messages", fifo.purges_application(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
-        rows = without_set_aside(self._opened.tables, queue.id, rows)
+        rows = drop_set_aside(self._opened.tables, queue.id, rows)
         sent_by_key: dict[Key, StoredSend] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], deduplication_ids)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):

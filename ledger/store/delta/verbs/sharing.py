@@ -22,7 +22,7 @@ from ledger.runtime.threads import uses_arrow
 from ledger.store.delta.commit.locks import PendingCall, releasing
 from ledger.store.delta.commit.transactions import Attempts, after_commit
 from ledger.store.delta.model.message_runs import ABSENT, Runs
-from ledger.store.delta.model.tables import tuple_of
+from ledger.store.delta.model.tables import sort_distinct
 from ledger.store.delta.state.snapshot import Decision, Loaded, OpenTables
 from ledger.store.delta.verbs.queues import Queues, load_with_destinations
 from ledger.store.delta.verbs.reading import Reader
@@ -101,7 +101,7 @@ class SharedVerbs:
                 again = verb.put_off
             if verb.done:
                 return verb.result()
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def _commit(self, verbs: Sequence[GroupedCall[Any]], losses: int, attempts: Attempts) -> None:
         """Try all verbs in one commit. A verb that is not done afterwards has lost, or is put off.
@@ -113,7 +113,7 @@ class SharedVerbs:
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
             decided = CommitDecisions(loaded, losses)
-            for verbs_of_kind in _by_kind(verbs):
+            for verbs_of_kind in _group_by_kind(verbs):
                 decided.add(verbs_of_kind)
             name = decided.names.pop() if len(decided.names) == 1 else "several"
             plan = loaded.commit_of(decided.decisions, lambda version: None)
@@ -134,7 +134,9 @@ class SharedVerbs:
             return load_with_destinations(self._opened, self._queues, queue, clock, targets)
         lane_sets = [verb.lanes for verb in verbs]
         lanes = (
-            None if None in lane_sets else tuple_of(lane for lanes_of_verb in lane_sets for lane in lanes_of_verb or ())
+            None
+            if None in lane_sets
+            else sort_distinct(lane for lanes_of_verb in lane_sets for lane in lanes_of_verb or ())
         )
         return self._opened.load(queue, clock, lanes)
 
@@ -232,7 +234,7 @@ class SharedReads:
         """Return the messages of a grant that have rows, in the order of Store.read."""
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
-        recent = self._reader.recent_messages(queue, grant)
+        recent = self._reader.find_recent_messages(queue, grant)
         if recent is not None:
             return recent
         read = _Read(queue, grant)
@@ -244,7 +246,7 @@ class SharedReads:
 
     def _read(self, reads: Sequence[_Read]) -> None:
         with _failing_together(reads, "read", self._opened.tables.place("messages")):
-            messages_by_grant = self._reader.messages_of(reads[0].queue, [read.grant for read in reads])
+            messages_by_grant = self._reader.read_grants(reads[0].queue, [read.grant for read in reads])
             for read, messages in zip(reads, messages_by_grant):
                 read.granted(messages)
 
@@ -324,7 +326,7 @@ class CommitDecisions:
         self.decisions.append(decision)
 
 
-def _by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
+def _group_by_kind(verbs: Sequence[GroupedCall[Any]]) -> list[list[GroupedCall[Any]]]:
     kinds: dict[object, list[GroupedCall[Any]]] = {}
     for verb in verbs:
         kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.upkeep")
 
 
-def staged_folders(store: DeltaStore) -> Folders | None:
+def open_staged_folders(store: DeltaStore) -> Folders | None:
     """Return the folders of a ledger's bulk sends (None: this process cannot list them)."""
     return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark, store.storage_options)
 
 
-def end_of(tables: Tables, folder: str) -> int | None:
+def find_end(tables: Tables, folder: str) -> int | None:
     """Return how a folder ended: PUBLISHED, or FENCED (given up), or None."""
     return tables.transaction_version("messages", staging.application(folder))
 
@@ -68,11 +68,11 @@ class Publisher:
                 if version is not None:
                     self._transactions.step("committed")
                     return True
-                ended = end_of(self._engine, self._folder)
+                ended = find_end(self._engine, self._folder)
                 if ended is not None or not (transaction is None or self._may_be_next(*transaction)):
                     self._engine.make_durable()
                     return ended == staging.PUBLISHED
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
     def _may_be_next(self, application: str, version: int) -> bool:
         return self._engine.transaction_version("messages", application) in (None, version - 1)
@@ -84,7 +84,7 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     A folder of unpublished files is first given up, so that nobody can publish the files any more. A published folder
     is removed when a vacuum has removed all files in it. A process that cannot list the folders removes none.
     """
-    folders, removed = staged_folders(store), 0
+    folders, removed = open_staged_folders(store), 0
     if folders is None:
         log.info("the folders of bulk sends stay: only a process with Spark can list them")
         return 0
@@ -108,7 +108,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
     """Return whether a folder has ended. If not, try to give it up."""
-    if end_of(store.engine, folder) is None:
+    if find_end(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:
             with store.transactions.turn("messages"):
@@ -120,7 +120,7 @@ def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
     """Remove a folder that was given up, or a published one without files. Return whether it is removed."""
-    if end_of(store.engine, folder) != staging.FENCED:
+    if find_end(store.engine, folder) != staging.FENCED:
         remove_folder_log(folders, folder)
         if folders.has_files(folder):
             return False

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.failures import gone_folder
+from ledger.delta_log.failures import find_gone_folder
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.output_tables.protocol import ForeignTables
 from ledger.rules import message_id as ids
@@ -28,7 +28,7 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.message_runs import ABSENT, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
-from ledger.store.delta.state.listing import ORDINALS, STATES, Listings, kept_from, missing_of, outside
+from ledger.store.delta.state.listing import ORDINALS, STATES, Listings, find_kept_from, find_missing, outside
 from ledger.store.delta.state.send_history import LaneTimes
 from ledger.store.delta.state.sent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Events, Loaded, OpenTables, load_all
@@ -219,8 +219,8 @@ class DeltaStore:
 
             new = lanes.per_code(pieces.code, restored_code, np.int64)
             changed = new != pieces.code
-            changed &= kept_from(lanes, files, pieces) > queue.retention.expired(loaded.now)
-            replacement = pieces.coded(new).where(changed).in_order()
+            changed &= find_kept_from(lanes, files, pieces) > queue.retention.expired(loaded.now)
+            replacement = pieces.recode(new).where(changed).in_order()
             events = Events()
             events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), replacement)
             return loaded.plan(replacement, events, lambda version: replacement.count)
@@ -239,7 +239,7 @@ class DeltaStore:
                 raise undecided
             found, code = self._find(queue, loaded, message_id)
             record = visibility.lock(loaded.lanes.record(code), timeout, loaded.now)
-            replacement = Runs.empty() if record is None else found.coded(loaded.lanes.code(record))
+            replacement = Runs.empty() if record is None else found.recode(loaded.lanes.code(record))
             if record is not None:
                 events.add("locked", record, replacement)
             return loaded.plan(replacement, events, lambda version: record is not None)
@@ -270,7 +270,7 @@ class DeltaStore:
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
         """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row."""
-        missing = missing_of(self.listings.newest(), runs)
+        missing = find_missing(self.listings.newest(), runs)
         if missing.num_rows:
             self._require_none_held(queue, grant, missing)
 
@@ -283,7 +283,7 @@ class DeltaStore:
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
         if lost:
-            raise missing_rows(grant.receipt_id, grant.count, lost, self.engine.place("messages"))
+            raise make_missing_rows_error(grant.receipt_id, grant.count, lost, self.engine.place("messages"))
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         return self._leases(queue, clock, postponed=False)
@@ -327,7 +327,7 @@ class DeltaStore:
         # `Engine.version` may return the last known version of a table that is gone.
         for table in TABLES:
             if not self.engine.exists(table):
-                gone = gone_folder(self.engine.place(table))
+                gone = find_gone_folder(self.engine.place(table))
                 problem = "there is no table" if gone is None else f"there is no folder {gone} any more"
                 raise StorageFailed(self.engine.place(table), problem)
 
@@ -369,7 +369,7 @@ class DeltaStore:
         raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
 
 
-def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
+def make_missing_rows_error(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
         "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "

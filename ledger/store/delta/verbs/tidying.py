@@ -42,7 +42,7 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.message_runs import Runs
 from ledger.store.delta.model.tables import HEAD, Where
 from ledger.store.delta.state.lane_records import NO_EDITS, Lanes
-from ledger.store.delta.state.listing import Listing, existing_messages, kept_from
+from ledger.store.delta.state.listing import Listing, find_existing_messages, find_kept_from
 from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.protocol import QueueRecord
@@ -94,7 +94,7 @@ class Tidying:
             now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
-                edits = kept = lanes.heads.one_more(lane, now)
+                edits = kept = lanes.heads.add_head_row(lane, now)
             return Plan(snapshot, where, edits, [], lambda version: pc.min(kept["first_seq"]).as_py(), now)
 
         kept = self._store.transactions.run("upkeep", "visibility", queue, decide)
@@ -137,8 +137,8 @@ class Tidying:
         `listing` may be of any version.
         """
         lanes = _lanes(queue, rows)
-        new, _ = self._tidied(queue, lanes, listing)
-        changed = lanes.replacing(new, 0)["lane"].unique().to_pylist()
+        new, _ = self._tidy_runs(queue, lanes, listing)
+        changed = lanes.replace_runs(new, 0)["lane"].unique().to_pylist()
         return sum(self._tidy_lane(queue, lane) for lane in sorted(changed))
 
     def _tidy_lane(self, queue: QueueRecord, lane: int) -> int:
@@ -147,14 +147,16 @@ class Tidying:
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
             # The listing is newer than the rows, so it lacks only dropped messages.
-            new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
+            new, joined = self._tidy_runs(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
-            edits = loaded.lanes.replacing(new, loaded.now)
+            edits = loaded.lanes.replace_runs(new, loaded.now)
             return Plan(loaded.snapshot, Where(queue.id, (lane,)), edits, [], lambda version: joined, loaded.now)
 
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
-    def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
+    def _tidy_runs(
+        self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None
+    ) -> tuple[Runs, int]:
         """Return the runs to record in the lanes, and how many runs this saves.
 
         `only` is the only lane whose expired messages are recorded as deleted.
@@ -169,15 +171,17 @@ class Tidying:
             return faded if is_old else lanes.code(record)
 
         code = lanes.per_code(old.code, fade, np.int64)
-        new = old.coded(code).where(is_listed[old.segment]).joined()
+        new = old.recode(code).where(is_listed[old.segment]).joined()
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
         # A clock ahead may have set the lane's own time.
-        expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
+        expired = (
+            _find_expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
+        )
         if not joined and not receipts.any() and not len(expired):
             return old, 0
-        return new.paint(expired.coded(faded)), joined
+        return new.paint(expired.recode(faded)), joined
 
     def _now(self) -> int:
         return self._clock() if self._not_beyond is None else self._not_beyond
@@ -191,24 +195,26 @@ class Tidying:
         return (
             self._is_believed(queue)
             and until > queue.expired_before
-            and len(_expired(lanes, listing, until, at, None)) > 0
+            and len(_find_expired(lanes, listing, until, at, None)) > 0
         )
 
     def _delete(self, queue: str, predicate: str) -> None:
         transactions = self._store.transactions
         metadata = transactions.metadata("", "upkeep", queue, self._clock(), [])
-        read = transactions.other_table_versions("visibility", self._engine.version("visibility"))
+        read = transactions.read_other_versions("visibility", self._engine.version("visibility"))
         self._engine.delete("visibility", predicate, {**metadata, "read": read}, self._generation)
 
 
-def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
+def _find_expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
     """Return the messages that came to the queue by the instant `until`, still exist, and are not in flight or
     locked."""
-    files, pieces = existing_messages(lanes, listing, now, until)
-    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (kept_from(lanes, files, pieces) <= until)
+    files, pieces = find_existing_messages(lanes, listing, now, until)
+    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (
+        find_kept_from(lanes, files, pieces) <= until
+    )
     if only is not None:
         chosen &= lanes.lanes(pieces) == only
-    return pieces.where(chosen).coded(0).in_order()
+    return pieces.where(chosen).recode(0).in_order()
 
 
 def _is_free(record: Record, now: int) -> bool:
@@ -235,7 +241,7 @@ def try_commit(transactions: Transactions, table: str, commit: Callable[[], obje
             raise
         except Conflict:
             continue
-    log.warning("%s; it is left to the next upkeep", attempts.outlasted())
+    log.warning("%s; it is left to the next upkeep", attempts.give_up())
     return False
 
 
@@ -304,7 +310,7 @@ class Ages:
             return JudgedAges(now, is_confirmed=True)
         if mark is None:
             return self._mark_and_refuse(now, "there is no mark of an earlier round")
-        elapsed, passed = now - mark.at, self._passed() - mark.passed
+        elapsed, passed = now - mark.at, self._measure_passed() - mark.passed
         if elapsed < -skew:
             log.warning(
                 "this machine's clock is %.0f s behind the clock of an earlier upkeep: one of the two is wrong. As "
@@ -315,7 +321,9 @@ class Ages:
         here = mark.boot != "" and mark.boot == boot_of(self._clock.passing)
         if here and abs(elapsed - passed) > skew:
             return self._mark_and_refuse(now, f"the clock moved by {elapsed} ms while {passed} ms passed")
-        since = (commit.metadata.get("at") for name in WITNESSES for commit in self._newest(name, mark.versions[name]))
+        since = (
+            commit.metadata.get("at") for name in WITNESSES for commit in self._read_newest(name, mark.versions[name])
+        )
         if instants.contradicts((at for at in since if at is not None), mark.at, self._skew):
             return self._mark_and_refuse(now, "a commit that came after the mark is from before it")
         if elapsed < self._wait:
@@ -332,14 +340,14 @@ class Ages:
         if self._storage is not None:
             return abs(self._storage() - now) <= self._skew * MILLISECONDS
         owner = self._transactions.owner
-        commits = (commit.metadata for name in WITNESSES for commit in self._newest(name))
+        commits = (commit.metadata for name in WITNESSES for commit in self._read_newest(name))
         others = [metadata["at"] for metadata in commits if metadata.get("owner", owner) != owner and "at" in metadata]
         return instants.explains(others, now, expected, self._skew)
 
-    def _newest(self, table: str, since: int = -1) -> list[Any]:
+    def _read_newest(self, table: str, since: int = -1) -> list[Any]:
         return self._engine.history(table, max(since, self._engine.version(table) - MOST_COMMITS))
 
-    def _passed(self) -> int:
+    def _measure_passed(self) -> int:
         return round(self._clock.passing() * MILLISECONDS)
 
     def _read_mark(self) -> _Mark | None:
@@ -357,6 +365,6 @@ class Ages:
 
     def _mark(self, now: int) -> None:
         versions = {name: self._engine.version(name) for name in WITNESSES}
-        content = json.dumps(_Mark(now, self._passed(), boot_of(self._clock.passing), versions)._asdict())
+        content = json.dumps(_Mark(now, self._measure_passed(), boot_of(self._clock.passing), versions)._asdict())
         metadata = self._transactions.metadata(secrets.token_hex(8), "upkeep", "", now, [])
         try_commit(self._transactions, "tasks", partial(self._engine.configure, "tasks", {MARK: content}, metadata))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import FILE_RETENTION, LOG_RETENTION, Kept, LogReplaced, interval_seconds, kept_by
+from ledger.delta_log.protocol import FILE_RETENTION, LOG_RETENTION, Kept, LogReplaced, interval_seconds, read_retention
 from ledger.delta_log.statements import literal
 from ledger.errors import ClocksDisagree
 from ledger.rules import message_id as ids
@@ -26,9 +26,9 @@ from ledger.settings import Settings, require_within
 from ledger.store.delta.commit.locks import releasing
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.tables import TABLES, Where, tuple_of
+from ledger.store.delta.model.tables import TABLES, Where, sort_distinct
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import FileRuns, Listing, existing_messages
+from ledger.store.delta.state.listing import FileRuns, Listing, find_existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
@@ -38,7 +38,7 @@ from ledger.store.protocol import QueueRecord
 
 def kept(engine: Engine, table: str) -> Kept:
     """Return how long a table keeps its past, by its properties or Delta's defaults."""
-    return kept_by(engine.layout(table).properties)
+    return read_retention(engine.layout(table).properties)
 
 
 def require_possible(engine: Engine, settings: Settings) -> None:
@@ -69,7 +69,7 @@ def set_retention(engine: Engine, transactions: Transactions, settings: Settings
     }
     if new:
         base = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
-        metadata = {**base, "read": transactions.other_table_versions(table, engine.version(table))}
+        metadata = {**base, "read": transactions.read_other_versions(table, engine.version(table))}
         try_commit(transactions, table, partial(engine.configure, table, new, metadata))
 
 
@@ -153,12 +153,12 @@ class Upkeep:
         attempts = self._store.transactions.attempts("upkeep")
         for _ in attempts:
             try:
-                return self._round(vacuum, judged)
+                return self._run_round(vacuum, judged)
             except LogReplaced as replaced:
                 log.info("the upkeep begins anew: %s", replaced)
-        raise attempts.outlasted()
+        raise attempts.give_up()
 
-    def _round(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
+    def _run_round(self, vacuum: bool, judged: JudgedAges) -> UpkeepReport:
         self._generation, now = self._engine.generation(), judged.at
         settings = self._store.settings
         if vacuum:
@@ -170,7 +170,7 @@ class Upkeep:
         self._say("fills the receipts")
         filled = fill_receipts(self._engine, self._store.transactions)
         self._say("reads what is recorded")
-        compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
+        compacted = sum(self._compact(where) for where in _build_where(_find_doubled(self._engine.files()[1])))
         version, files = self._engine.files()
         listing = Listing(self._engine, version, files)
         rows = self._engine.load("visibility", Where()).rows
@@ -185,19 +185,19 @@ class Upkeep:
         joined = 0
         for number, queue_record in enumerate(queues, 1):
             self._say(f"tidies {queue_record.name} ({number:,} of {len(queues):,} queues)")
-            joined += self._tidied(tidying, queue_record, rows, listing)
+            joined += self._tidy_queue(tidying, queue_record, rows, listing)
         by_id = {queue.id: queue for queue in queues}
-        droppable = [] if now is None else self._droppable(files, listing, by_id, forgotten, now, skew)
-        finished = self._finished(droppable, by_id, before)
+        droppable = [] if now is None else self._find_droppable(files, listing, by_id, forgotten, now, skew)
+        finished = self._find_finished(droppable, by_id, before)
         self._say(f"drops {len(finished):,} finished segments")
         for queue in sorted({segment.queue for segment in finished}):
             self._drop(queue, [segment for segment in finished if segment.queue == queue])
         dropped = sum(segment.queue in by_id for segment in finished)
         if dropped:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
-            joined += sum(self._tidied(tidying, queue, rows, listing) for queue in queues)
+            joined += sum(self._tidy_queue(tidying, queue, rows, listing) for queue in queues)
         self._say("joins small files")
-        compacted += sum(self._compact(where) for where in _where(_of_many_files(files)))
+        compacted += sum(self._compact(where) for where in _build_where(_find_many_files(files)))
         if vacuum and now is not None:
             remove_abandoned(self._store, self._clock if judged.is_confirmed else lambda: now)
         for table in TABLES if vacuum else ():
@@ -218,7 +218,7 @@ class Upkeep:
         log.info("%s", report)
         return report
 
-    def _tidied(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
+    def _tidy_queue(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy a queue and return how many runs were saved: none if the queue's time is too far ahead."""
         try:
             return tidying.tidy(queue, rows, listing)
@@ -226,7 +226,7 @@ class Upkeep:
             log.warning("the queue %s is not tidied: %s", queue.name, error)
             return 0
 
-    def _droppable(
+    def _find_droppable(
         self,
         files: pa.Table,
         listing: Listing,
@@ -260,13 +260,13 @@ class Upkeep:
         }
         return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in segments]
 
-    def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
+    def _find_finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
         listing = self._store.listings.newest()
         for queue in {*queues, *rows["queue"].unique().to_pylist()} if droppable else ():
             lanes = Lanes(queue, rows.filter(pc.equal(rows["queue"], queue)))
-            pieces = existing_messages(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
+            pieces = find_existing_messages(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
             kept = ~lanes.per_code(pieces.code, lambda r: is_final(r, before), bool)
             needed |= {lanes.segments[place] for place in set(pieces.segment[kept].tolist())}
         return [segment for segment in droppable if segment.name not in needed]
@@ -279,7 +279,7 @@ class Upkeep:
             parts = [(part, segment.lane) for segment in chosen for part in segment.predicates()]
             for start in range(0, len(parts), MOST_AT_ONCE):
                 batch = parts[start : start + MOST_AT_ONCE]
-                where = Where(queue, tuple_of(lane for _, lane in batch)).sql()
+                where = Where(queue, sort_distinct(lane for _, lane in batch)).sql()
                 predicate = f"{where} AND ({' OR '.join(part for part, _ in batch)})"
                 try_commit(self._store.transactions, "messages", partial(self._delete, queue, predicate))
 
@@ -297,7 +297,7 @@ def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
     lanes_by_queue: dict[str, list[int]] = {}
     for row in files.group_by(["queue", "lane"]).aggregate([]).to_pylist():
         lanes_by_queue.setdefault(row["queue"], []).append(row["lane"])
-    return {queue: tuple_of(lanes) for queue, lanes in lanes_by_queue.items()}
+    return {queue: sort_distinct(lanes) for queue, lanes in lanes_by_queue.items()}
 
 
 def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -310,7 +310,7 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
     return {name: tuple(runs) for name, runs in runs_by_segment.items()}
 
 
-def _of_many_files(files: pa.Table) -> set[Place]:
+def _find_many_files(files: pa.Table) -> set[Place]:
     counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
     return {
         (row["queue"], row["lane"], row["segment"])
@@ -319,7 +319,7 @@ def _of_many_files(files: pa.Table) -> set[Place]:
     }
 
 
-def _doubled(files: pa.Table) -> set[Place]:
+def _find_doubled(files: pa.Table) -> set[Place]:
     """Return the segments in which several messages may share an ordinal (see `delta_log.join`).
 
     Only a fork under an earlier release could leave such a segment.
@@ -335,7 +335,7 @@ def _doubled(files: pa.Table) -> set[Place]:
     return {(row["queue"], row["lane"], row["segment"]) for row in wrong.select(PLACE).to_pylist()}
 
 
-def _where(places: Iterable[Place]) -> list[Where]:
+def _build_where(places: Iterable[Place]) -> list[Where]:
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)

@@ -142,7 +142,7 @@ class CommitWatch:
                 newest = self._tables.version(table)
                 since = self._last.get(table, max(-1, newest - MOST_COMMITS))
                 commits = self._tables.history(table, since) if newest > since else []
-                self._seen[table].extend(map(_seen, commits))
+                self._seen[table].extend(map(_summarize_commit, commits))
                 self._last[table] = max([since, *(commit.version for commit in commits)])
 
     def recent(self, now: int) -> RecentCommits:
@@ -157,7 +157,7 @@ class CommitWatch:
         merges = {path: paths[path] for path in (DIRECT, STATEMENT)}
         return RecentCommits(len(lately), sum(one.losses for one in lately), seconds, merges)
 
-    def last_beat(self, receipt_id: str) -> int | None:
+    def find_last_beat(self, receipt_id: str) -> int | None:
         """Return when a kept commit last granted or extended a claim."""
         with self._lock:
             return max((one.at for one in self._seen["visibility"] if receipt_id in one.beats), default=None)
@@ -173,7 +173,7 @@ class CommitWatch:
         self._forget(self._generation)
 
 
-def _seen(commit: Commit) -> _SeenCommit:
+def _summarize_commit(commit: Commit) -> _SeenCommit:
     metadata = commit.metadata
     beats = tuple(str(one.get("receipt_id")) for one in metadata.get("events", ()) if one.get("event") in BEATS)
     return _SeenCommit(
@@ -249,14 +249,14 @@ class VitalSigns:
         is_deleted, has_receipt = pc.is_valid(rows["deleted_at"]), pc.is_valid(rows["receipt_id"])
         unjoined = pc.count_distinct(rows["receipt_id"].filter(pc.and_(is_deleted, has_receipt))).as_py()
         return Vitals(
-            self.disk_use(),
+            self.measure_disk_use(),
             unjoined,
             self._oldest_claim(rows, names, now),
             self._oldest_message(rows, queues, clock),
             self._watch.recent(now),
         )
 
-    def disk_use(self) -> DiskUse:
+    def measure_disk_use(self) -> DiskUse:
         """Return the room that the tables take. On an object store, each 1,000 files take a request."""
         places = {table: self._engine.place(table) for table in TABLES}
         with translating_errors(places["messages"]):
@@ -275,7 +275,7 @@ class VitalSigns:
         first = claims["received_at"].cast(pa.int64()).to_numpy().argmin()
         queue, receipt_id = claims["queue"][first].as_py(), claims["receipt_id"][first].as_py()
         received_at = claims["received_at"].cast(pa.int64())[first].as_py() // 1_000
-        beat = self._watch.last_beat(receipt_id)
+        beat = self._watch.find_last_beat(receipt_id)
         age = None if beat is None else _seconds(now - beat)
         return OldestClaim(names[queue], receipt_id, _seconds(now - received_at), age)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ledger.clock import instant, milliseconds_of
 from ledger.delta_log.damage import find_first_readable
 from ledger.delta_log.protocol import Commit
-from ledger.errors import InvalidParameterValue, shown
+from ledger.errors import InvalidParameterValue, show_value
 from ledger.store.delta.engine import Tables
 
 #: `receipts` is filled later, so its versions say nothing.
@@ -38,14 +38,14 @@ class PastMoment(NamedTuple):
         return None if self.versions is None else self.versions["visibility"]
 
 
-def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
+def find_moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Return the moment of a `version` of `visibility`, of a `timestamp`, or the present.
 
     Raises InvalidParameterValue for both together, for a wrong type or form, for versions that the logs do not have,
     and for a timestamp in the future or before all commits.
     """
     if timestamp is not None:
-        return _at(tables, now, version, timestamp)
+        return _find_moment_at(tables, now, version, timestamp)
     if version is None:
         return PastMoment(now)
     if type(version) is not int:
@@ -63,12 +63,14 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
     return PastMoment(_instant_of(then), _versions(tables, then, commits, None))
 
 
-def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> PastMoment:
+def _find_moment_at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> PastMoment:
     if version is not None:
-        raise InvalidParameterValue("timestamp", shown(timestamp), "Is given with a version", "Give one of them.")
-    at = _milliseconds(timestamp)
+        raise InvalidParameterValue("timestamp", show_value(timestamp), "Is given with a version", "Give one of them.")
+    at = _parse_timestamp(timestamp)
     if at > now:
-        raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
+        raise InvalidParameterValue(
+            "timestamp", show_value(timestamp), f"Is later than now, {instant(now).isoformat()}"
+        )
     commits = tables.history("visibility", -1)
     by_then = _commits_until(commits, at)
     then = by_then[-1] if by_then else None
@@ -76,12 +78,12 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
         first = _instant_of(commits[0]) if then is None and commits else _beginning(tables)
         if then is None or at < first:
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
-            raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
+            raise InvalidParameterValue("timestamp", show_value(timestamp), bound, KEPT)
     _require_all_noted(then, commits, at)
     return PastMoment(at, _versions(tables, then, commits, at))
 
 
-def _milliseconds(timestamp: datetime | str) -> int:
+def _parse_timestamp(timestamp: datetime | str) -> int:
     parsed = timestamp
     if isinstance(timestamp, str):
         # Python 3.10 does not parse Z.
@@ -90,7 +92,7 @@ def _milliseconds(timestamp: datetime | str) -> int:
     if not isinstance(parsed, datetime) or parsed.tzinfo is None:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
-        raise InvalidParameterValue("timestamp", shown(timestamp), bound, fix)
+        raise InvalidParameterValue("timestamp", show_value(timestamp), bound, fix)
     # The ledger's clocks have milliseconds.
     return milliseconds_of(parsed.replace(microsecond=parsed.microsecond // 1_000 * 1_000))
 
@@ -114,7 +116,7 @@ def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
 
 def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
     versions = {"visibility": then.version}
-    versions |= {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
+    versions |= {name: _find_version_beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     for name, version in versions.items():
         first = find_first_readable(tables.place(name))
         if version < first:
@@ -122,7 +124,7 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
     return versions
 
 
-def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
+def _find_version_beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
     """Return the version of a table that goes with the commit `then` to `visibility`.
 
     Without an instant `at`, it is the newest version that `then` or an earlier commit notes. As of an instant, it is
@@ -130,10 +132,10 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     own and notes none, or no commit by then does, timestamps decide within these bounds. Machines may have written them
     by different clocks.
     """
-    noted = [(commit.version, _noted(commit, name)) for commit in commits]
+    noted = [(commit.version, _read_noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
     noted_next = next((read for version, read in noted if version > then.version and read is not None), None)
-    if at is None and (_noted(then, name) is not None or not then.metadata):
+    if at is None and (_read_noted(then, name) is not None or not then.metadata):
         noted_next = noted_by_then
     history = tables.history(name, -1 if noted_by_then is None else noted_by_then - 1)
     if at is None:
@@ -153,7 +155,7 @@ def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) 
 
     The lost commit may have noted newer versions.
     """
-    decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
+    decided_on = (_read_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
     since = next((version for version in decided_on if version is not None), None)
     if since is None and not then.metadata and then.version == commits[0].version > 0:
         since = then.version - 2
@@ -168,6 +170,6 @@ def _error_of_cut_log(name: str, first: int, wanted: int, then: Commit, at: int 
     return InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
 
 
-def _noted(commit: Commit, name: str) -> int | None:
+def _read_noted(commit: Commit, name: str) -> int | None:
     version: int | None = commit.metadata.get("read", {}).get(name)
     return version

@@ -16,20 +16,20 @@ from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.delta_log import failures
-from ledger.delta_log.damage import past_damage_of
+from ledger.delta_log.damage import find_past_damage_error
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.history import retry_while_gap
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed, shown
-from ledger.rules.location import for_delta_rs
+from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed, show_value
+from ledger.rules.location import name_for_delta_rs
 from ledger.rules.message_attributes import SENDER
 from ledger.runtime import threads
 from ledger.store.delta.dataframes.columns import SENDER_ID, USER_ATTRIBUTES, instant_literal
 from ledger.store.delta.model.tables import TABLES
-from ledger.store.delta.verbs.receipts import unfilled
+from ledger.store.delta.verbs.receipts import find_unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore
-from ledger.store.delta.views.past import VERSIONED, PastMoment, moment
-from ledger.store.delta.views.statements import VIEWS, comments, queue_depth, tables_of, view_statement
+from ledger.store.delta.views.past import VERSIONED, PastMoment, find_moment
+from ledger.store.delta.views.statements import VIEWS, list_comments, queue_depth, tables_of, view_statement
 
 _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
@@ -77,20 +77,20 @@ _TWINS: dict[str, Callable[..., str]] = {
 }
 
 
-def translated(sql: str) -> str:
+def translate_statement(sql: str) -> str:
     for piece, twin in _REPLACED_EXPRESSIONS.items():
         sql = sql.replace(piece, twin)
-    return _translated(sql)
+    return _translate_calls(sql)
 
 
-def _translated(sql: str) -> str:
+def _translate_calls(sql: str) -> str:
     call = _CALL.search(sql)
     while call is not None and call[1] not in _TWINS:
         call = _CALL.search(sql, call.end())
     if call is None:
         return sql
     arguments, end = _arguments(sql, call.end())
-    return sql[: call.start()] + _TWINS[call[1]](*map(_translated, arguments)) + _translated(sql[end:])
+    return sql[: call.start()] + _TWINS[call[1]](*map(_translate_calls, arguments)) + _translate_calls(sql[end:])
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
@@ -131,7 +131,7 @@ class Queries:
         self._store, self._engine, self._clock = store, store.engine, clock
 
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
-        """Return the result of a query on the views, as of now, a version or an instant (see `past.moment`).
+        """Return the result of a query on the views, as of now, a version or an instant (see `past.find_moment`).
 
         Raises:
             InvalidParameterValue: The query, version or instant is refused.
@@ -167,7 +167,8 @@ class Queries:
             return None
         tables = {*VERSIONED, *(table for view in _views_in(query) for table in tables_of(view))}
         damages = (
-            past_damage_of(table, self._engine.place(table), self._store.storage_options) for table in sorted(tables)
+            find_past_damage_error(table, self._engine.place(table), self._store.storage_options)
+            for table in sorted(tables)
         )
         return next((damage for damage in damages if damage is not None), None)
 
@@ -176,9 +177,9 @@ class Queries:
         depth = None
         if version is None and timestamp is None:
             depth = self._store.all_counts(self._clock) if "queue_depth" in words_of_query else None
-            at = self._present(depth)
+            at = self._find_present(depth)
         else:
-            at = moment(self._engine, self._clock(), version, timestamp)
+            at = find_moment(self._engine, self._clock(), version, timestamp)
         with failures.translating_errors(tempfile.gettempdir()):
             temporary = tempfile.TemporaryDirectory(prefix="ledger-sql-")
         with temporary as folder:
@@ -189,7 +190,7 @@ class Queries:
                 else:
                     self._make(session, view, at)
             if _COMMENTS in words_of_query:
-                session.show(_COMMENTS, comments())
+                session.show(_COMMENTS, list_comments())
             try:
                 session.require_query(query)
                 return _plain(pa.table(session.builder.execute(query)))
@@ -202,7 +203,7 @@ class Queries:
                 )
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
-    def _present(self, depth: AllCounts | None) -> PastMoment:
+    def _find_present(self, depth: AllCounts | None) -> PastMoment:
         """Return the present moment.
 
         The version of `visibility` is read first, so no other version is older than those that its commits have read.
@@ -221,7 +222,7 @@ class Queries:
         for table in needed:
             self._add(session, table, at)
         names = {table: f"table_{table}" for table in needed}
-        statement = translated(view_statement(view, names, instant_literal(at.now)))
+        statement = translate_statement(view_statement(view, names, instant_literal(at.now)))
         session.builder.execute(f"CREATE VIEW {view} AS {statement}")
 
     def _add(self, session: _Session, table: str, at: PastMoment) -> None:
@@ -230,9 +231,9 @@ class Queries:
             return
         session.tables.add(table)
         if table == "receipts":
-            filled, rows = unfilled(self._engine)
+            filled, rows = find_unfilled(self._engine)
         options = dict(self._store.storage_options or {}) or None
-        place = for_delta_rs(self._engine.place(table))
+        place = name_for_delta_rs(self._engine.place(table))
         with failures.translating_errors(place, DeltaError, is_open=True):
             version = (at.versions or {}).get(table)
             if version is None:
@@ -291,7 +292,7 @@ def _require_reading(query: object) -> None:
     if first is None or first[1].lower() not in _FIRST_WORDS:
         bound = f"Must be one that reads: {', '.join(_FIRST_WORDS)}"
         raise InvalidParameterValue(
-            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; the table comments describes them."
+            "query", show_value(query), bound, f"The views are {', '.join(VIEWS)}; the table comments describes them."
         )
 
 

@@ -52,7 +52,7 @@ def comments_of(name: str) -> Comments:
     return Comments(" ".join(lines_of_view), columns)
 
 
-def comments() -> pa.Table:
+def list_comments() -> pa.Table:
     """Return rows: view, column (null for a view), comment."""
     rows = []
     for name in VIEWS:
