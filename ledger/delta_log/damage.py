@@ -139,9 +139,12 @@ def find_damage(
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
-        bad = bad or _find_bad_checkpoints(files, paths, deep=True)[0]
+        # A checkpoint whose footer can be read may have pages that cannot.
+        bad, intact = _find_bad_checkpoints(files, paths, deep=True)
         if bad:
-            return TableDamage(newest, {}, bad, {}, not missing)
+            flaws = flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info)
+            missing = find_missing_entries(files, versions, intact + 1, newest)
+            return TableDamage(newest, dict(flaws), bad, {}, not missing)
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():

@@ -449,6 +449,26 @@ def summed(root, queue):
     return max(Path(root, "visibility", "_delta_log").glob("*.checkpoint.parquet"))
 
 
+def spoil_pages(parquet):
+    """Leave a file's footer, and make zeros of its pages."""
+    content = parquet.read_bytes()
+    end = int.from_bytes(content[-8:-4], "little") + 8
+    parquet.write_bytes(content[:4] + bytes(len(content) - end - 4) + content[-end:])
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_nobody_takes_out_a_checkpoint_with_a_whole_end_if_its_entries_are_gone(root, summed, read_only):
+    """Its footer can be read, its pages cannot, and nothing else has the rows."""
+    for entry in summed.parent.glob("*.json"):
+        if int(entry.stem) <= int(summed.name.partition(".")[0]):
+            entry.unlink()
+    spoil_pages(summed)
+    with pytest.raises(LedgerDamaged, match=summed.name) as raised:
+        Ledger.open(root, read_only=read_only).queue("jobs").counts()
+    assert "restore a backup" in raised.value.advice and "tell the same" not in raised.value.advice
+    assert summed.exists()
+
+
 @pytest.mark.parametrize("by_repair", [False, True])
 @pytest.mark.parametrize("how", ["garbage", "gone"])
 def test_a_checkpoint_with_a_whole_end_or_none_at_all_is_named_and_taken_out(
@@ -456,9 +476,7 @@ def test_a_checkpoint_with_a_whole_end_or_none_at_all_is_named_and_taken_out(
 ):
     """The entries tell the same: nothing is lost."""
     if how == "garbage":
-        content = summed.read_bytes()
-        end = int.from_bytes(content[-8:-4], "little") + 8
-        summed.write_bytes(content[:4] + bytes(len(content) - end - 4) + content[-end:])
+        spoil_pages(summed)
         with pytest.raises(LedgerDamaged, match=summed.name):
             Ledger.open(root, read_only=True)
     else:
