@@ -47,8 +47,7 @@ def upkeep(
     Without --every and --if-due, the command runs one round now. With --every, the command checks each period whether
     the commits or the time since the last round make a round due, and runs a round that is due. If several such
     processes share a ledger, one of them runs the round. A round that fails is logged and tried again. The first
-    SIGTERM or Ctrl-C ends this loop before the next step of a round, with exit code 0. The exit code is 1 if the ledger
-    cannot be opened.
+    SIGTERM or Ctrl-C ends this loop before the next step of a round, with exit code 0.
 
     \b
     Example:
