@@ -131,7 +131,7 @@ def _describe_bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> s
     """Return a remark that rows are sent whole, or which columns are left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
-        counts = f"; {' and '.join(also)} count, too" if also else ""
+        counts = f"; fields are set by {' and '.join(also)}" if also else ""
         near = list_mistaken_columns(names, body, fifo=fifo)
         counts += f"; {', '.join(near)}" if near else ""
         return (

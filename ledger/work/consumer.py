@@ -1,7 +1,7 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
 The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. The next
-claim is received before the handlers run out of messages, unless twice a claim's messages are unsettled.
+claim is received before the handlers run out of messages, unless the messages of two claims are unsettled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.work.handler_rows import MESSAGE_ID_COLUMN
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: After an empty receive, the next one waits this long or, with a claim in hand, comes this much later.
+#: After an empty receive, the next receive waits this long. With a claim in hand it begins this much later.
 WAIT_SECONDS = 0.5
 LOOK_SECONDS = 0.05
 MESSAGES_READ_AT_ONCE = 2_000
@@ -302,7 +302,7 @@ class Consumer:
     def _write_what_is_done(self, error: BaseException) -> None:
         """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        The caller raises `error`, so errors of settlements are ignored. Any of them but LeaseLost ends the settling.
+        Errors of these settlements are ignored, because the caller raises `error`. Only LeaseLost does not end them.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()

@@ -148,7 +148,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """On a FIFO queue, the groups with another verdict than DONE; else no groups."""
+        """On a FIFO queue, the groups of messages with another verdict than DONE; else none."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:

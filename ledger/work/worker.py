@@ -323,7 +323,7 @@ class _Judge:
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
-        # Also without failed messages: `choose_messages` raises if a row names no message of the claim.
+        # Always called: `choose_messages` raises if a row names no message of the claim.
         done = choose_messages(record, grant, writer, MESSAGE_ID_COLUMN)
         if self._apart is None and reason is None:
             return Acknowledgement(grant.runs.select(RUNS.names))
