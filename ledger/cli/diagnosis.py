@@ -125,7 +125,7 @@ def diagnose(
 ) -> int:
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
-    With `fetch` first fetch Delta's jars, also those of S3 for a root there. With `deep` also read each data file.
+    With `fetch` first fetch Delta's jars, for a root on S3 also S3's. With `deep` also read each data file.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -234,7 +234,7 @@ def _examine_access(root: str, files: Finding) -> Iterator[Finding]:
     """Yield what file permissions on a local path forbid this user (`files`) and other users of the ledger.
 
     In a ledger that is not shared, if `files` is not OK, a second finding could only repeat `files`. In a shared ledger
-    the second finding replaces a failed `files` whose paths it all names.
+    the second finding replaces a failed `files`, if the second names all paths of the first.
     """
     from ledger.errors import LedgerError
     from ledger.runtime.checks import Finding

@@ -93,7 +93,7 @@ def show_queue(queue: Queue, json: bool) -> None:
 
 
 def parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts and repeated names."""
+    """Return NAME=VALUE texts as a dictionary. Raise click.BadParameter for other texts and repeated names."""
     values: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")

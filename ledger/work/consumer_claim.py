@@ -186,9 +186,9 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt an action on messages that are done, in halves if it raises.
+        """Attempt an action on messages that are done, in halves if the action raises.
 
-        Return the messages for which it raises when they are tried alone.
+        Return the messages for which the action raises when they are tried alone.
         """
         if not done:
             return []

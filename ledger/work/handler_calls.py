@@ -187,8 +187,7 @@ class CallSteps:
             if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # `rows_of` runs code of the user's objects, which may raise any Exception. The verdict allows no retry: the
-            # handler would probably return the same.
+            # `rows_of` runs code of the user's objects. No retry follows: the handler would probably return the same.
             problem = make_row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
