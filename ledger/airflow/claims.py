@@ -32,7 +32,7 @@ def describe_claim(claim: Claim) -> dict[str, Any]:
 
 
 def require_description(claim: object) -> Mapping[str, Any]:
-    """Return a description by `describe_claim`. Raise InvalidParameterValue if a field is missing."""
+    """Return `claim` if it has the fields of a description by `describe_claim`. Else raise InvalidParameterValue."""
     if isinstance(claim, Mapping) and set(DESCRIPTION_FIELDS) <= set(claim):
         return claim
     fix = "LedgerReceiveOperator returns a list of them: work_operator.partial(...).expand(claim=receive.output)."
@@ -40,9 +40,10 @@ def require_description(claim: object) -> Mapping[str, Any]:
 
 
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
-    """Return whether the messages of a claim that holds none were deleted, judged by the description's `message_id`.
+    """Return whether a claim that holds no message any more was acknowledged.
 
-    If the message is neither in the queue nor in its dead-letter queue, upkeep has most likely removed it.
+    The message that the description names stands for all. If neither the queue nor its dead-letter queue has this
+    message, upkeep has most likely removed it.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED
@@ -58,7 +59,7 @@ def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Ca
 
 
 def attempt_of(attempt_id: str, number: int) -> str:
-    """Return the attempt id of a task's claim number `number`, as in `Queue.work`."""
+    """Return the attempt id of the claim with this number in a task, as in `Queue.work`."""
     return f"{shorten_id(attempt_id, LONGEST_ATTEMPT_CHARACTERS)}/{number}"
 
 

@@ -1,8 +1,8 @@
 """Conditions of the sensor and the triggers, and the rule for repeated announcements. No I/O.
 
 A watcher (an Airflow trigger that updates an asset) announces work by an event, which starts a run of a DAG. So a
-watcher fires one event when work appears, and none while that work is being done. It reads only a queue's counts: a run
-that never starts hides no message.
+watcher fires one event when work appears, and none while that work is being done. The watcher only reads a queue's
+counts: a run that never starts hides no message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.results import Counts
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a queue: enough messages are visible, or messages have waited long enough.
+    """A condition on the counts of a queue.
 
     The condition holds if at least `at_least` messages are visible. It also holds if a message is visible, and the
     queue's oldest message (which may be in flight) is older than `oldest_older_than` seconds. If neither argument is
@@ -61,7 +61,7 @@ class Announcements:
         self._announced: tuple[tuple[int, ...], float] | None = None
 
     def due(self, counts: Counts, now: float) -> bool:
-        """Return whether to announce work of these counts at the time `now`, in seconds of any clock."""
+        """Return whether to announce work now. `now` is in seconds of any clock."""
         if not self.condition.holds(counts):
             self._announced = None
             return False

@@ -1,7 +1,4 @@
-"""The connection type `ledger` of Airflow, and the hook that opens the ledger that it names.
-
-This module imports nothing of Airflow.
-"""
+"""Airflow connections of the type `ledger`, and the hook that opens the ledger of a connection."""
 
 from __future__ import annotations
 
@@ -135,7 +132,7 @@ class LedgerHook(BaseHook):
 
     @cached_property
     def place(self) -> Place:
-        """The place of the ledger. Raises InvalidParameterValue for a connection that does not name one."""
+        """The place of the ledger. Raises InvalidParameterValue if the connection's host or extra is wrong."""
         connection = self.get_connection(self.ledger_conn_id)
         place = place_of(self.ledger_conn_id, connection.host, connection.extra)
         # After this read, logs mask the secrets in the extra.

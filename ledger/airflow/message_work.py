@@ -29,7 +29,7 @@ def never_keeps(claim: Claim, error: BaseException) -> bool:
 class MessageWork:
     """Work on a claim. `say` gets a line of text for each step.
 
-    The other arguments are as in LedgerWorkOperator; `output` is the place of its `output_table`.
+    The other arguments are those of LedgerWorkOperator. `output` is the place of the operator's `output_table`.
     """
 
     function: Callable[[Any], Any]

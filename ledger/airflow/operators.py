@@ -90,7 +90,7 @@ class LedgerSendOperator(LedgerOperator):
     keyword arguments of `Queue.send`: for a list delay_seconds, message_group_id, message_attributes and
     message_deduplication_id, for a table `body`.
 
-    A retry must send the same messages: others under the same attempt id raise InvalidParameterValue. To send others,
+    A retry must send the same messages: other messages under its attempt id raise InvalidParameterValue. To send them,
     start a new run, or give another `attempt_id`. A FIFO queue takes no attempt id. It recognizes a repeated message by
     its deduplication id, for 5 minutes: a later retry sends the message again.
 

@@ -1,4 +1,4 @@
-"""The process of an Airflow task: its output goes to the task's log, and it ends with the task.
+"""The process of an Airflow task: the task logs what the process prints, and the process ends with the task.
 
 This module imports nothing of Airflow.
 """
@@ -37,10 +37,10 @@ class TaskProcess:
         return self._process.pid
 
     def wait(self, grace: float) -> int:
-        """Wait until the command ends. Return its exit code, negative for a signal.
+        """Wait until the command ends, then end its children. Return the command's exit code, negative for a signal.
 
-        Then end its remaining children, and kill them after `grace` seconds: a killed spark-submit leaves its driver,
-        which gives its claim back.
+        The children have `grace` seconds, and are then killed: a killed spark-submit leaves its driver, which gives its
+        claim back.
         """
         code = self._process.wait()
         give_up = time.monotonic() + grace

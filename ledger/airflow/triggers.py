@@ -55,7 +55,6 @@ def require_seconds(name: str, value: Any) -> float:
     return value
 
 
-#: In seconds.
 POLL_INTERVAL_SECONDS = 10.0
 AGAIN_AFTER_SECONDS = 1_800.0
 
@@ -165,8 +164,8 @@ class LedgerQueueTrigger(BaseEventTrigger):
 class AcknowledgedLooks(SharedStreamProducer):
     """Looks at a queue, for all triggers with the same arguments.
 
-    No further announcement follows until Airflow says whether the event was stored. If it was lost, the next look
-    announces the work that is then waiting. `announcements` is public for tests.
+    After an announcement, no other follows until Airflow says whether the event was stored. If the event was lost, the
+    next look announces the work that waits by then.
     """
 
     def __init__(self, trigger: LedgerQueueTrigger) -> None:

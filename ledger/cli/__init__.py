@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_without_click(arguments: list[str]) -> int:
-    """Run `ledger doctor` without options, the only command that can do without click."""
+    """Run `ledger doctor` without options, the only command that needs no click."""
     from ledger.cli.diagnosis import diagnose
 
     if arguments[:1] == ["doctor"]:

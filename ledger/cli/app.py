@@ -26,12 +26,12 @@ FAILED, USAGE = 1, 2
 #: Errors whose exit code is USAGE.
 USAGE_ERRORS = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b
-Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
+Exit codes: 0 all done; 1 an error or a failed check; 2 wrong arguments or values;
 3 done in part (rows refused, handles that nothing was done for); 130 Ctrl-C; 143 SIGTERM.
 
 \b
 The ledger is named by --root or the environment variable LEDGER_ROOT, its settings by --settings FILE
-or LEDGER_SETTINGS. With --json a command prints a JSON document a line. LEDGER_LOG=debug logs to stderr.
+or LEDGER_SETTINGS. With --json a command prints one JSON document a line. LEDGER_LOG=debug logs to stderr.
 
 \b
 Example:

@@ -115,9 +115,9 @@ def consume(
 
     To write rows: --function my_module:my_function --output ./answers.
 
-    Limits of message groups hold for all processes of the command together. --group-limit tenant-7=5,2 allows tenant-7
-    5 messages a second and 2 calls at once. --group-limit "*=300/m" allows every other group 300 messages a minute.
-    --group-limit tenant-7=,2 limits only the calls.
+    Limits of message groups hold for all processes of the command together. With --group-limit tenant-7=5,2 the group
+    tenant-7 gets at most 5 messages a second, and 2 calls at once. With "*=300/m" every other group gets at most 300
+    messages a minute. With tenant-7=,2 only the calls are limited.
 
     \b
     Example:
@@ -126,7 +126,7 @@ def consume(
     group_limits = parse_group_limits(limits) if limits else None
     handler = load_function(function)
     root_uri = require_root(root)
-    # `open_ledger` hides pandas, which the user's function may need.
+    # After `open_ledger`, pyarrow takes pandas as not installed. The user's function may need both.
     from ledger.ledger import Ledger
     from ledger.settings import Settings
 

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 FindingFields = tuple[str, str, str, str]
 #: Warn below this many free bytes, or with room for fewer days of writing.
 LOW_BYTES, LOW_DAYS = 1_000_000_000, 2
-#: Warn about a claim held for so long: a heartbeat also extends the claim of a worker that hangs.
+#: Warn about a claim held for this long: a heartbeat also extends the claim of a worker that hangs.
 LONG_HELD_SECONDS = 6 * 3_600
 #: Receipts that upkeep has not joined make receives slower (docs/explanation/disk.md).
 MANY_RECEIPTS = 20_000
-#: Conflicts a minute.
 MANY_CONFLICTS_A_MINUTE = 60
 
 
@@ -117,7 +116,7 @@ WHAT_FAILS = {
     "receipts": "upkeep fails",
     "tasks": "message move tasks fail",
 }
-#: In all tables.
+#: Unneeded files of all tables.
 MANY_ORPHANS = 1_000
 
 
@@ -126,7 +125,7 @@ def diagnose(
 ) -> int:
     """Print the findings about this machine and the ledger at `root`. Return 1 if any finding is FAIL, else 0.
 
-    With `fetch` first fetch Delta's jars, also those of S3 for a root there. With `deep` also read each data file.
+    With `fetch` first fetch Delta's jars, for a root on S3 also S3's. With `deep` also read each data file.
     """
     from ledger.runtime.checks import Finding, examine
 
@@ -162,8 +161,8 @@ def _collect_findings(
     ledger_exists = denied = False
     for finding in examined:
         ledger_exists = ledger_exists or (finding.subject, finding.outcome) == ("ledger", "OK")
-        told = _examine_access(root, finding) if root and ledger_exists and finding.subject == "files" else (finding,)
-        for one in told:
+        has_files = ledger_exists and finding.subject == "files"
+        for one in _examine_access(root, finding) if root and has_files else (finding,):
             denied = denied or (finding.subject == "files" and one.outcome == "FAIL")
             yield one
     reached = True
@@ -171,7 +170,7 @@ def _collect_findings(
         reached = reached and finding.outcome != "FAIL"
         yield finding
     if root is not None and reached and (ledger_exists or "://" in root):
-        yield from _examine_ledger(root, settings, facts, deep, is_told=denied)
+        yield from _examine_ledger(root, settings, facts, deep, is_denied_before=denied)
 
 
 def _examine_object_store(root: str | None) -> Iterator[Finding]:
@@ -190,11 +189,11 @@ def _examine_object_store(root: str | None) -> Iterator[Finding]:
 
 
 def _examine_ledger(
-    root: str, settings: str | None, facts: dict[str, Any], deep: bool, *, is_told: bool
+    root: str, settings: str | None, facts: dict[str, Any], deep: bool, *, is_denied_before: bool
 ) -> Iterator[Finding]:
     """Yield findings about the ledger's tables, or about why the tables cannot be read.
 
-    With `is_told`, an earlier finding names files that this user may not use, so this cause is not repeated.
+    With `is_denied_before`, an earlier finding named files that this user may not use. This cause is not repeated.
     """
     from ledger.errors import LedgerDoesNotExist, LedgerError, StorageFailed
     from ledger.runtime.checks import Finding
@@ -220,7 +219,7 @@ def _examine_ledger(
         cause = None if place is None or not isinstance(error, StorageFailed) else explain(error, place)
         if cause is None:
             yield Finding("FAIL", "tables", error.message, error.advice or "see above")
-        elif not (is_told and is_denied(error)):
+        elif not (is_denied_before and is_denied(error)):
             yield Finding("FAIL", "tables", f"cannot be read: {cause[0]}", cause[1])
     except Exception as error:
         yield Finding(
@@ -234,8 +233,8 @@ def _examine_ledger(
 def _examine_access(root: str, files: Finding) -> Iterator[Finding]:
     """Yield what file permissions on a local path forbid this user (`files`) and other users of the ledger.
 
-    In a ledger that is not shared, the second finding could only repeat `files`. In a shared ledger it replaces `files`
-    if it names all of its paths.
+    In a ledger that is not shared, if `files` is not OK, a second finding could only repeat `files`. In a shared ledger
+    the second finding replaces a failed `files`, if the second names all paths of the first.
     """
     from ledger.errors import LedgerError
     from ledger.runtime.checks import Finding

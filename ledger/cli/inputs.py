@@ -1,7 +1,7 @@
 """The inputs of `ledger send`: text, JSON, CSV, Parquet, Delta tables.
 
-A row becomes an entry: a message to send, with SQS's field names. The columns in the dictionary SQS set fields. The
-body is the value of the column `body`, or of the column that --body names.
+A row becomes an entry: a message to send, with SQS's field names. The columns in SQS_FIELDS set fields. The body is the
+value of the column `body`, or of the column that --body names.
 
 If no row has a column `body`, the body is the whole row as JSON. Then only the columns in WITH_WHOLE_ROWS set fields,
 and only on a FIFO queue.
@@ -47,7 +47,7 @@ FORMATS_BY_ENDING = {
     "csv": "csv",
     "parquet": "parquet",
 }
-#: In characters. The CSV reader's own default is shorter.
+#: The CSV reader's own default is shorter.
 LONGEST_FIELD_CHARACTERS = LARGEST_MESSAGE_BYTES
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 #: SQS's field name of each column, except for the body.
@@ -131,7 +131,7 @@ def _describe_bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> s
     """Return a remark that rows are sent whole, or which columns are left out."""
     if (body or "body") not in names:
         also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
-        counts = f"; {' and '.join(also)} count, too" if also else ""
+        counts = f"; fields are set by {' and '.join(also)}" if also else ""
         near = list_mistaken_columns(names, body, fifo=fifo)
         counts += f"; {', '.join(near)}" if near else ""
         return (
@@ -190,7 +190,7 @@ def _read_text(file: Iterable[str], body: str | None) -> Iterator[Row | Malforme
 def _read_json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
     """Yield the rows of JSON lines, or the elements of one array.
 
-    The input is one array if its first line begins with `[`, and is the only line or no JSON by itself.
+    The input is one array if its first line begins with `[`, and that line is the only one or is not JSON by itself.
     """
     lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
     for number, text in lines:
@@ -207,7 +207,7 @@ def _read_json(file: Iterable[str], body: str | None) -> Iterator[Row | Malforme
 
 
 def _read_json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
-    """Yield the elements of an array as rows. An error of syntax is the last item."""
+    """Yield the elements of an array as rows. A syntax error is the last item."""
     text, starts = "\n".join(line for _, line in lines), [0]
     for _, line in lines:
         starts.append(starts[-1] + len(line) + 1)
@@ -338,7 +338,7 @@ def _convert_cell(name: str, cell: str) -> Any:
 def _read_table(
     source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
 ) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table, with the body as `body`. First add its columns to `names`."""
+    """Yield the rows of a table, with the body in the column `body`. First add the table's columns to `names`."""
     import pyarrow as pa
 
     from ledger.client import arrow_rows

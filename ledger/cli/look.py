@@ -47,11 +47,8 @@ def history(
     settings: str | None,
 ) -> None:
     """Show the last events of QUEUE, or of the ledger, oldest first: who received messages, and what became of these
-    messages. The events come from the table of receipts. Events that upkeep has not copied into this table yet come
-    from the log.
-
-    With --message, the command shows the events of every receipt that the message has had, also in earlier queues.
-    Receipts before the last one come from past versions of the tables, as far back as those versions are kept.
+    messages. With --message, receipts before the last one come from past versions of the tables, as far back as those
+    versions are kept.
 
     \b
     Example:
@@ -328,7 +325,6 @@ def _explain_verb(
     return replace(explanation, verb=verb)
 
 
-#: In seconds.
 WINDOW_SECONDS = 60
 #: The most commits of each table that the first look reads.
 MOST_COMMITS_READ = 500
@@ -351,7 +347,7 @@ def top(
     """Show the queues whose names begin with PREFIX, and refresh until Ctrl-C: depth, messages in flight, age of the
     oldest message in seconds, and verbs a second over the last minute. The depth counts the messages that are visible,
     delayed or locked. The rate is approximate: a send is one verb, however large, and small sends that share a commit
-    are one. Reading takes no lock.
+    are one.
 
     \b
     Example:
@@ -404,7 +400,7 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
 
 
 class Rates:
-    """The verbs a second of each queue in the last WINDOW seconds, by the times in the commits.
+    """The verbs a second of each queue in the last WINDOW_SECONDS, by the times in the commits.
 
     A commit without events counts as one verb, even if several sends share it.
     """

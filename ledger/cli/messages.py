@@ -364,7 +364,7 @@ MOST_MATCHES = 1_000_000
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
 @click.option("--where", metavar="SQL", help="Only messages that match a predicate on the view messages.")
 @click.option("--to", "destination", metavar="QUEUE", help="Where to (default: where each message came from).")
-@click.option("--max", "most", type=int, metavar="N", help="At most so many messages.")
+@click.option("--max", "most", type=int, metavar="N", help="Move at most N messages.")
 @as_json
 @with_root
 def redrive(

@@ -109,7 +109,7 @@ class _NoPandas:
 
 
 def _import_arrow_without_pandas() -> None:
-    """Import pyarrow so that it takes pandas as not installed, unless one of them was imported before.
+    """Import pyarrow so that it takes pandas as not installed, unless either was imported before.
 
     With its first array, pyarrow would import pandas, which may take longer than the rest of a command.
     """

@@ -47,8 +47,7 @@ def upkeep(
     Without --every and --if-due, the command runs one round now. With --every, the command checks each period whether
     the commits or the time since the last round make a round due, and runs a round that is due. If several such
     processes share a ledger, one of them runs the round. A round that fails is logged and tried again. The first
-    SIGTERM or Ctrl-C ends this loop before the next step of a round, with exit code 0. The exit code is 1 if the ledger
-    cannot be opened.
+    SIGTERM or Ctrl-C ends this loop before the next step of a round, with exit code 0.
 
     \b
     Example:
@@ -145,7 +144,7 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 
     ROOT must be an empty folder or not exist, unless --replace is given. With --replace, what is at ROOT is moved to
     another folder. Processes that have the old ledger open continue with the restored one. The restored ledger keeps
-    the group, modes and ACLs of a folder at ROOT, and its owner if root runs the command.
+    the group, modes and ACLs of a folder at ROOT. If the user root runs the command, it also keeps the folder's owner.
 
     \b
     Example:
@@ -323,7 +322,7 @@ def destroy(place: str | None, root: str | None, yes: bool, dry_run: bool, setti
             f"{', '.join(destroyed.stays)}: not the ledger's; {'stays' if len(destroyed.stays) == 1 else 'they stay'}"
         )
     for link in destroyed.links:
-        click.echo(f"{link}: a link to it that you may not remove; it leads nowhere now")
+        click.echo(f"{link}: a link to it that you may not remove; the link leads nowhere now")
 
 
 def _count_messages(root: str, settings: str | None) -> dict[str, int] | None:
@@ -359,8 +358,8 @@ def share(place: str | None, group: str, everyone: bool, json: bool, root: str |
     group, and its files readable. On a file system with ACLs the same holds for later files, whatever the umask of
     their owners. On other file systems every user needs the umask 002.
 
-    Run this command as root, or as a member of GROUP who owns all files of the ledger. Once a second user has written,
-    only root can run it again. Without --everyone, users outside GROUP cannot read what is written later.
+    Run this command as the user root, or as a member of GROUP who owns all files of the ledger. Once a second user has
+    written, only root can run the command. Without --everyone, users outside GROUP cannot read what is written later.
 
     \b
     Example:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-#: In characters: longer texts are cut, except in JSON and CSV.
+#: Longer texts are cut, except in JSON and CSV.
 MOST_CHARACTERS = 400
 
 
@@ -23,7 +23,7 @@ def pluralize(count: int, thing: str) -> str:
 
 
 def print_json(*documents: Any) -> None:
-    """Print each document as a line of JSON. Instants are in ISO 8601 and UTC, bytes in base64; NaN is null."""
+    """Print each document as a JSON line. Instants are in ISO 8601 and UTC, bytes in base64, NaN and infinity null."""
     for document in documents:
         try:
             text = json.dumps(document, ensure_ascii=False, default=_convert_to_json, allow_nan=False)

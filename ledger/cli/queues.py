@@ -26,8 +26,8 @@ def queues() -> None:
 @as_json
 @with_root
 def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> int:
-    """Show how many messages are visible, delayed, locked, in flight and deleted, for queues whose names begin with
-    PREFIX. A queue whose verbs raise ClocksDisagree has no counts, and the exit code is then 1. Reading takes no lock.
+    """Show how many messages are visible, delayed, locked (by `Queue.lock`), in flight and deleted, for queues whose
+    names begin with PREFIX. A queue whose verbs raise ClocksDisagree has no counts, and the exit code is then 1.
 
     \b
     Example:
@@ -57,7 +57,7 @@ SHOWN_STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:
-    """Return how many messages a queue has in each of STATES, and the age of the oldest in seconds."""
+    """Return how many messages a queue has in each of SHOWN_STATES, and the age of the oldest in seconds."""
     return _make_row(queue.name, queue.counts())
 
 
@@ -93,7 +93,7 @@ def show_queue(queue: Queue, json: bool) -> None:
 
 
 def parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a dictionary. Raise click.BadParameter for other texts and repeated names."""
+    """Return NAME=VALUE texts as a dictionary. Raise click.BadParameter for other texts and repeated names."""
     values: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -221,8 +221,9 @@ def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | 
     sources = [source for source in ledger.queue(queue).dead_letter_source_queues() if source != queue]
     if sources:
         click.echo(
-            f"ledger: {queue} is the dead-letter queue of {', '.join(sources)}. Without it, messages that fail there "
-            f"are received again and again. Make it anew (`ledger queues create {queue}`), or take the policy away "
+            f"ledger: {queue} is the dead-letter queue of {', '.join(sources)}. Without {queue}, messages that fail in "
+            f"those queues are received again and again. After the deletion, create {queue} anew "
+            f"(`ledger queues create {queue}`), or take the policy away "
             f"(`ledger queues set {sources[0]} -a RedrivePolicy=`)",
             err=True,
         )
@@ -253,8 +254,9 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
     purged_queue = open_ledger(root, settings).queue(queue)
     counts = purged_queue.counts()
     remaining = counts.stored + counts.in_flight
-    whole = f"all of {pluralize(remaining, 'message')} in {queue}, {counts.in_flight:,} of them in flight"
-    confirm(f"Delete {whole}?" if age is None else f"Delete what was sent more than {older_than} ago, of {whole}?", yes)
+    whole = f"{pluralize(remaining, 'message')} in {queue} ({counts.in_flight:,} in flight)"
+    sent_before = f"those that were sent more than {older_than} ago, of the {whole}"
+    confirm(f"Delete all {whole}?" if age is None else f"Delete {sent_before}?", yes)
     deleted = purged_queue.purge(older_than=age)
     report(json, {"queue": queue, "messages": deleted}, f"deleted {pluralize(deleted, 'message')} of {queue}")
 

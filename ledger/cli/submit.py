@@ -1,4 +1,4 @@
-"""The command `ledger submit`: a script under spark-submit, or a job or file of conf/ that the package ships."""
+"""The command `ledger submit`, and the folders `jobs` and `conf` that the package ships."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from ledger.runtime.cache import RuntimeSetupError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-#: Below the environment's own folder.
+#: Below the data folder of the Python environment.
 SHARED_FOLDER = "share/ledger"
 
 
@@ -82,7 +82,7 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
-    # A signal to this process has to reach the script.
+    # The script takes the place of this process, and so gets its signals.
     os.execvpe(command[0], command, environment)
 
 

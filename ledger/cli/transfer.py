@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Attributes that name queues or accounts of one ledger: `ledger copy --create` leaves them out.
 ATTRIBUTES_OF_ONE_LEDGER = ("RedrivePolicy", "RedriveAllowPolicy", "Policy")
 _attempt = click.option(
-    "--attempt-id", metavar="ID", help="A new ID makes a further copy; the same ID continues its copy."
+    "--attempt-id", metavar="ID", help="A new ID makes a further copy; an earlier ID continues its copy."
 )
 _bar = click.option(
     "--bar/--no-bar",
@@ -149,5 +149,5 @@ def import_(
 def _report_copy(json: bool, about: dict[str, object], done: Copied, sentence: str) -> None:
     before = f"; {pluralize(done.before, 'message')} had been sent before" if done.before else ""
     if done.before and not done.messages:
-        before += ". To send all once more give an --attempt-id"
+        before += ". To send all once more, give a new --attempt-id"
     report(json, {**about, **dataclasses.asdict(done)}, sentence % pluralize(done.messages, "message") + before)

@@ -44,7 +44,7 @@ OPTIONS_BY_FIELD = {
     "every": "--every",
     "upkeep-every": "--upkeep-every",
 }
-#: Each with its replacement on the command line.
+#: Parts of errors, each with its replacement on the command line.
 _PHRASES = (
     ("Must be a datetime with a time zone, or such a text", "Must be an instant with a time zone"),
     (", or pass datetime(..., tzinfo=timezone.utc)", ""),

@@ -1,9 +1,9 @@
-"""The messages of a consumer that wait for its handler's threads, or tasks of an event loop.
+"""The messages of a consumer that wait for a call of its handler.
 
-On a FIFO queue a message is handed out only if no running call has a message of its group. If a message is not done,
-all later messages of its group in the same claim are given back, read or not: the group is a given-back group.
+On a FIFO queue a message is handed out only if no running call has a message of its group. After a message is given
+back, so are all later messages of its group in the same claim, read or not: the group is a given-back group.
 
-A message whose group's limit allows no call yet is put aside.
+A message whose group's limit will soon allow a call is put aside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AsideMessages:
         self._now, self._lock, self._numbers = now, threading.Lock(), itertools.count()
         self._waiting: list[tuple[float, int, Any, Message]] = []
         self._of_group: Counter[str | None] = Counter()
-        #: By message id.
+        #: By message id, when the message was first put aside.
         self._since: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class AsideMessages:
 
 @dataclass(frozen=True)
 class HandlerCall:
-    """Messages of one claim that are handed out together. `claim` is the consumer's key of the claim."""
+    """Messages of one claim (a ClaimInHand) that are handed out together."""
 
     claim: Any
     messages: list[Message]
@@ -91,7 +91,7 @@ class HandlerCall:
 class Backlog:
     """Messages that wait for a handler. Thread-safe.
 
-    An event loop sets `wake`, which is called when there may be messages, and at the close.
+    The backlog calls `wake` when a message may be ready, and at the close. An event loop sets this function.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -104,7 +104,7 @@ class Backlog:
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
-        #: On a FIFO queue `_asleep` has the other waiting messages of the groups that have a message in `aside`.
+        #: On a FIFO queue, if `aside` has a message of a group, `_asleep` has the group's other waiting messages.
         self.aside = AsideMessages()
         self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
         #: By claim, the given-back groups.
@@ -171,8 +171,8 @@ class Backlog:
         """Note that a call has ended. Return the messages of the groups in `given_back` that wait or are in `aside`.
 
         Args:
-            aside: Messages of the call to hand out again, each after its seconds. On a FIFO queue they go before all
-                other messages of their group, after the seconds of the group's first message.
+            aside: Messages of the call to hand out again, each after its seconds. On a FIFO queue, messages of one
+                group all wait for the seconds of the first, and go before the other messages of the group.
         """
         with self._changed:
             self.calls -= 1

@@ -20,11 +20,11 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Status
 
-#: A longer attempt id is shortened, to append the numbers of the process and of the claim.
+#: A longer attempt id is shortened: the numbers of the process and of the claim follow it.
 LONGEST_ATTEMPT_CHARACTERS = LONGEST - len("/255.1000000000")
 #: A run that meets another live run of its attempt draws its next claim's number from these.
 RANDOM_CLAIM_NUMBERS = range(1_000_000, 1_000_000_000)
-#: Messages that may be received now (the first state), or after a delay or a lock.
+#: The states of messages that may be received: at once (the first state), or after a delay or a lock.
 STORED_STATES = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
 
@@ -48,8 +48,8 @@ class ClaimSource:
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
         self._share = share
-        #: `_before`: on a FIFO queue, the store's change token from just before the last receive.
         self._in_order = is_fifo(access.record().attributes)
+        #: On a FIFO queue, the store's change token from just before the last receive.
         self._before: object = None
         self._parts_ways = False
 
@@ -76,7 +76,7 @@ class ClaimSource:
             number += 1
 
     def part_ways(self) -> None:
-        """Begin the numbers of the next claims at random, because another live run has the same claims."""
+        """Number the next claims from a random number on: another live run may have the same claims."""
         self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
@@ -91,7 +91,7 @@ class ClaimSource:
         began: hidden messages of their groups block them.
 
         Guarantees:
-            False describes one state of the queue at one instant: after a commit meanwhile, the reads are repeated.
+            False describes the queue at one instant: if a commit comes between the reads, they are repeated.
         """
         store = self._access.store
         while True:
@@ -111,7 +111,7 @@ class ClaimSource:
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _count_held(self, attempt: str) -> Mapping[tuple[int | None, int], int]:
-        """Return how many messages this worker takes over, by the numbers of process (None: the only one) and claim."""
+        """Return how many messages this worker takes over, by the numbers of process (None: one process) and claim."""
         held = Counter[tuple[int | None, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             numbers = parse_claim_id(attempt, lease.attempt_id)
@@ -126,6 +126,6 @@ class ClaimSource:
 
 def describe_earlier_rows(messages: int) -> str:
     return (
-        f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
+        f"{messages:,} messages had rows by another run with this attempt_id. It is alive, or ended a moment ago. "
         "Two runs at once handle the same messages twice: end one run, or give each an attempt_id of its own"
     )

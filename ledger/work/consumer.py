@@ -1,7 +1,7 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
 The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. The next
-claim is received before the handlers run out of messages, unless twice a claim's messages are unsettled.
+claim is received before the handlers run out of messages, unless the messages of two claims are unsettled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.work.handler_rows import MESSAGE_ID_COLUMN
 from ledger.work.isolation import EverythingFails
 from ledger.work.tasks import Consumption
 
-#: After an empty receive, the next one waits this long or, with a claim in hand, comes this much later.
+#: After an empty receive, the next receive waits this long. With a claim in hand it begins this much later.
 WAIT_SECONDS = 0.5
 LOOK_SECONDS = 0.05
 MESSAGES_READ_AT_ONCE = 2_000
@@ -82,9 +82,9 @@ class Consumer:
     def run(self) -> Consumed:
         """Consume as long as `Consumption.until` says; return the counts.
 
-        SIGTERM and Ctrl-C in the main thread drain, if no other code handles these signals. A drain finishes the calls
-        that have begun, settles all outcomes, and gives back all other messages. A second signal gives back all
-        unsettled messages at once. The signal's own exception is raised at the end.
+        In the main thread, SIGTERM and Ctrl-C begin a drain, if no other code handles these signals. A drain finishes
+        the calls that have begun, settles all outcomes, and gives back all other messages. A second signal gives back
+        all unsettled messages at once. At the end, `run` raises the signal's own exception.
         """
         with draining() as drain:
             self._draining = drain
@@ -229,7 +229,7 @@ class Consumer:
         settled, is_full = False, self._must_settle_now()
         for claim in list(self._in_hand):
             if claim.heartbeat.lost:
-                self._forget_lost(claim, "its heartbeat found others with its messages")
+                self._forget_lost(claim, "its heartbeat noticed this")
                 continue
             withheld = () if self._is_quiet() else tuple(self._evidence.undecided(claim))
             if claim.is_due(withheld, is_full=is_full):
@@ -259,7 +259,7 @@ class Consumer:
             self._adapt_claim_size(claim)
 
     def _adapt_claim_size(self, one: ClaimInHand) -> None:
-        """Set the size of the next claims to the messages settled in `flush_seconds`, within bounds."""
+        """Set the size of the next claims, within bounds, to what `flush_seconds` settle at the rate of this claim."""
         if self._options.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
@@ -288,9 +288,7 @@ class Consumer:
     def _drain(self) -> None:
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
-        self._options.say(
-            f"drains: waits for {running:,} calls, and gives back {waiting:,} messages that are not begun"
-        )
+        self._options.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages without a call")
         while self._backlog.calls:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
@@ -304,7 +302,7 @@ class Consumer:
     def _write_what_is_done(self, error: BaseException) -> None:
         """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        The caller raises `error`, so errors of settlements are ignored. Any of them but LeaseLost ends the settling.
+        Errors of these settlements are ignored, because the caller raises `error`. Only LeaseLost does not end them.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()

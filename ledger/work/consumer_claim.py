@@ -62,11 +62,10 @@ class ClaimInHand:
         self._access, self._options, self.claim, self._grant = access, options, claim, claim.grant
         self._unread = iter(claim)
         self.unread = claim.count
-        #: Outcomes that are not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
         self.pending_cost = 0.0
-        #: Whether the user was warned.
+        #: Whether the user was warned that no row has a cost.
         self._is_cost_missing = False
         #: Bytes of bodies: of all read so far, and of those not settled yet.
         self.bytes_read = self.bytes_held = 0
@@ -187,9 +186,9 @@ class ClaimInHand:
         )
 
     def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
-        """Attempt an action on messages that are done, in halves if it raises.
+        """Attempt an action on messages that are done, in halves if the action raises.
 
-        Return the messages for which it raises when they are tried alone.
+        Return the messages for which the action raises when they are tried alone.
         """
         if not done:
             return []
@@ -201,7 +200,7 @@ class ClaimInHand:
                 raise
             first = error
         by_id = {one.message.message_id: one for one in done}
-        # Only the claim's runs have receive counts.
+        # Take the claim's own runs of these messages: only they have receive counts.
         runs = find_other_messages(self._grant.runs, find_other_messages(self._grant.runs, self._runs_of(done)))
 
         raised = dict[str, Exception]()
@@ -224,7 +223,7 @@ class ClaimInHand:
     def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
         """Write the rows of `done`, acknowledge these messages, and give back the `others`, all together.
 
-        `mark` is the first mark (see `visibility.change`) that is free in this settlement.
+        `mark` is the first mark (see `rules.visibility.change`) that is free in this settlement.
         """
         if not done and not others:
             return Consumed()
@@ -358,7 +357,7 @@ def _size_of(message: Message) -> int:
 
 
 def columns_asked_by(options: Consumption) -> ColumnsAsked:
-    """Return the columns that a consumer asks of its table; the first values decide the types of others."""
+    """Return the columns that a consumer asks of its table. Values decide the types that no schema declares."""
     return replace(parse_schema_argument(options.schema), by_chance=True)
 
 
@@ -376,7 +375,7 @@ def _mark_refused(one: Handled, error: RowError) -> Handled:
 
 
 def _error_of_rows(error: Exception) -> RowError:
-    """Return the error of refused rows; of an OutputNotWritten without a cause, only its reason."""
+    """Return the error of refused rows. For an OutputNotWritten without a cause, this is its reason alone."""
     if isinstance(error, OutputNotWritten) and error.__cause__ is None:
         return RowError(type(error).__name__, error.reason[:LONGEST])
     return make_row_error(error)
@@ -428,7 +427,7 @@ class FirstRows:
         self.are_awaited = options.output is not None
 
     def look(self, handled: Sequence[Handled]) -> None:
-        """Raise OutputNotWritten once the rows of LEAST_WITNESSES new messages do not fit, and none has fitted."""
+        """Raise OutputNotWritten once the rows of LEAST_WITNESSES new messages do not fit, if no rows have fitted."""
         for one in handled:
             if not self.are_awaited or not one.rows:
                 continue

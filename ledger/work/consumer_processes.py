@@ -73,7 +73,7 @@ class ConsumerProcesses:
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
-        #: Children that were killed or failed, and children that SIGTERM to them alone ended.
+        #: The numbers of children that were killed or failed, and of children that a SIGTERM of their own ended.
         self._killed = self._ended = 0
         self._has_sent_end = False
 
@@ -82,7 +82,7 @@ class ConsumerProcesses:
 
         Raises:
             Exception: The first exception that a child reported.
-            LedgerError: Each child was killed, or ended with an error that it did not report.
+            LedgerError: Each child was killed, was ended by SIGTERM, or failed without a report.
             SystemExit, KeyboardInterrupt: A signal told this process to end.
         """
         with draining() as drain:
@@ -122,7 +122,7 @@ class ConsumerProcesses:
             self._options,
             processes=1,
             share=Share(number, self._options.processes),
-            # `_run_child` replaces these functions, which can be pickled.
+            # Functions that can be pickled. `_run_child` replaces them.
             say=log.info,
             warn=log.warning,
             on_progress=ignore,
@@ -131,7 +131,7 @@ class ConsumerProcesses:
         process = self._context.Process(
             target=_run_child, args=(child_end, self._reopen, options), name=f"consumer {number}"
         )
-        # The start of the resource tracker would unblock interrupts.
+        # If `process.start` started the resource tracker, interrupts would be unblocked.
         resource_tracker.ensure_running()
         with interrupts_held_back():
             process.start()
@@ -227,7 +227,7 @@ def require_importable(handler: Any) -> None:
         raise InvalidParameterValue("handler", name, bound, fix) from None
     main = sys.modules.get("__main__")
     if getattr(handler, "__module__", None) == "__main__" and not getattr(main, "__file__", None):
-        bound = "It is of a prompt or a notebook, which another process cannot import"
+        bound = "It is defined in a prompt or a notebook, and another process cannot import it"
         raise InvalidParameterValue("handler", name, bound, fix)
 
 
@@ -256,7 +256,7 @@ def _run_child(connection: Connection, reopen: Callable[[], Access], options: Co
     except BaseException as error:
         if is_termination(error):
             raise
-        # Also a SystemExit that the handler raised is a failure.
+        # A SystemExit that the handler raised is a failure, too.
         tell((RAISED, _make_picklable(error)))
         sys.exit(1)
 

@@ -48,7 +48,7 @@ def safely(function: Any) -> Any:
 
     returns = StructType([StructField(VALUE, function.returnType), StructField(ERROR, StringType())])
     if kind == _OF_SERIES:
-        # PySpark's type stubs have no function that takes any number of Series.
+        # PySpark's stubs know no function of any number of Series.
         of_series: Any = pandas_udf
         return of_series(_make_safe_for_series(function.func), returns)
     return udf(_make_safe_for_values(function.func), returns, useArrow=kind == 101)
@@ -58,11 +58,11 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     """Return a function of a claim's DataFrame that calls `function` for each message, and catches its errors.
 
     `function` gets a message as a Row, and returns a dict, a tuple or a Row with the columns of `schema`, an Arrow
-    schema. The result has message_id, these columns, and REASON: null, or why the message failed.
+    schema. The result has message_id, these columns, and `_failed`: null, or why the message failed.
 
     Raises:
-        InvalidParameterValue: `function` is a UDF. Or `schema` is no Arrow schema, is empty, or has message_id, REASON,
-            two columns of one name (whatever the capitals), or a type that Spark lacks.
+        InvalidParameterValue: `function` is a UDF. Or `schema` is no Arrow schema, is empty, or has message_id,
+            `_failed`, two columns of one name (whatever the capitals), or a type that Spark lacks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -79,7 +79,7 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
     for name in schema.names:
         if name.lower() in ("message_id", REASON_COLUMN):
-            raise InvalidParameterValue("schema", name, "Each row gets this column by itself", "Leave it out.")
+            raise InvalidParameterValue("schema", name, "The worker adds this column to each row", "Leave it out.")
     for field in schema:
         if [name.lower() for name in schema.names].count(field.name.lower()) > 1:
             raise InvalidParameterValue(
@@ -316,7 +316,7 @@ def _make_converters(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Calla
                     items = list(value) if numpy_kind in ("M", "m") else value.tolist()
             if items is None or (size is not None and len(items) != size):
                 refuse_value(value, kind, path)
-            # Faster for long lists than a check of each number.
+            # Faster than a check of each item.
             of_items = set(map(type, items))
             if of_items == {int} and least <= min(items) and max(items) <= most:
                 return list(map(float, items)) if is_double or is_float else items

@@ -1,19 +1,19 @@
 """Limits of message groups: closed groups, calls at once, and messages a second.
 
-RetryLater can close a group until an instant: until then the process begins no call for messages of the group.
+RetryLater can close a group until an instant. Until then the process begins no call for messages of the group.
 
 A limit holds for all processes of a machine that share the folder of its state. Here a message's turn is the instant at
 which its group's rate allows the message.
 
 - A slot is a file. A call locks (flock) one slot of each of its messages' groups that have a `concurrency`. The kernel
   releases the locks of a killed process.
-- A rate is a file with two instants, read and written under a lock. `due` is the next message's instant if messages
+- A rate is a file with two instants, read and written under a lock. `due` is the next message's turn if messages
   come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS, less one interval, before
   `due`. So in T seconds a group gets at most rate * (T + BURST_SECONDS) messages, or rate * T + 1 if that is more.
 
 A refused message whose turn or slot is expected within PATIENCE_SECONDS is put aside: the message stays held, in
 memory. Any other refused message is given back, and hidden for LONGEST_HIDDEN_SECONDS at most. `booked`, the second
-instant, is the latest turn until which a message was hidden.
+instant of the file, is the latest turn until which a message was hidden.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ BURST_SECONDS = 1.0
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: The longest time that a limit hides a message.
 LONGEST_HIDDEN_SECONDS = 60.0
-#: An estimate of the calls that end, for each slot.
+#: For each slot.
 ESTIMATED_CALLS_A_SECOND = 10
 MOST_CONCURRENCY = 4_096
 NO_SLOT, TOO_EARLY = "its group has as many calls as it may have", "its group has had its rate"
@@ -114,7 +114,7 @@ class GroupLimit:
             raise InvalidParameterValue("rate", rate, "Must be a number > 0, of messages a second")
 
 
-#: By the name of the group. None is each group that is not named. A single GroupLimit is for each group.
+#: By the name of the group. None stands for each group that is not named. A single GroupLimit is for each group.
 Limits: TypeAlias = Mapping[str | None, GroupLimit] | GroupLimit
 
 
@@ -166,7 +166,7 @@ class GroupLimits:
         return None
 
     def refuse_slot(self, group: str, most: int) -> RetryLater:
-        """Return how to give back a message without a slot: the more were refused, the longer it is hidden."""
+        """Return how to give back a message without a slot: the more messages were refused, the longer it is hidden."""
         with self._lock:
             self._refused[group] += 1
             waiting = self._refused[group]
@@ -219,7 +219,7 @@ class CallPermits:
 
         Args:
             waited: The seconds since the message was first put aside.
-            before: How many messages of its group are put aside, and go first.
+            before: How many messages of the group are put aside and go first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:

@@ -1,29 +1,29 @@
 """The calls of a handler, each message's outcome, and the evidence for bad messages or a broken handler.
 
 If the handler raises for a batch, or does not return None or one answer for each message, it gets the batch again in
-halves. In the end, each message that raises is alone. RetryLater and Reject are the outcome of each message of the
+halves. In the end, each message that raises is alone. But RetryLater and Reject are the outcome of each message of the
 batch.
 
-On a FIFO queue, if a message is not done, the later messages of its group get the verdict BEHIND, and their answers are
-dropped.
+On a FIFO queue, after a message with another verdict than DONE, the later messages of its group in the call get the
+verdict BEHIND, and their answers are dropped.
 
 A failure is an outcome with an error: the handler raised, or its answer cannot be written. Failures are alike if their
 errors are (`RowError.is_like`). The bound of a claim is LEAST_WITNESSES + log2(its messages), rounded up.
 
-1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken after as
-   many such failures in a row, all alike, as the bound of the last failure's claim. The row goes across claims, and
-   ends with a success or a failure that is not alike.
+1. Errors of the surroundings (an ImportError, no connection) are no message's fault. The handler is broken if a series
+   of such failures, all alike, reaches the bound of the last failure's claim. A series goes across claims, and ends
+   with a success or a failure that is not alike.
 2. Bad messages often follow each other, as in a sorted file. So after LEAST_WITNESSES failures of a claim, all alike,
-   all waiting messages are shuffled. The messages that handlers then have prove nothing. The handler is broken if,
-   beyond their number, as many further messages as the bound fail alike. This rule does not decide while messages of
-   claims in hand are unread. A success in the claim, or another error, acquits the handler for this claim.
-3. When each message in hand has an outcome, the handler is broken after LEAST_WITNESSES failures alike in a row, if no
+   all waiting messages are shuffled. The messages that handlers have at this time prove nothing. The handler is broken
+   if, beyond their number, as many further messages as the bound fail alike. This rule does not decide while messages
+   of claims in hand are unread. A success in the claim, or another error, acquits the handler for this claim.
+3. When each message in hand has an outcome, the handler is broken after a series of LEAST_WITNESSES failures, if no
    message has ever succeeded. (After a success, a few bad messages may be all that is left of the queue.)
 
 In rules 2 and 3 only witnesses count: messages that were received for the first time.
 
-The failures of a claim are undecided until the claim acquits the handler, and errors of the surroundings until their
-row ends. Undecided failures are settled only when each message in hand has an outcome, or the consumer drains.
+The failures of a claim are undecided until the handler is acquitted for it, and errors of the surroundings until their
+series ends. Undecided failures are settled only when each message in hand has an outcome, or the consumer drains.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Verdict(Enum):
     RETRIED = "retried later"
     LIMITED = "over the limit of its group"
     REJECTED = "rejected"
-    BEHIND = "behind another one of its group"
+    BEHIND = "behind another message of its group"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class CallSteps:
 
     @property
     def given_back(self) -> set[str]:
-        """On a FIFO queue, the groups of messages that are not done; else no groups."""
+        """On a FIFO queue, the groups of messages with another verdict than DONE; else none."""
         return self._given_back
 
     def answered(self, answer: Any) -> None:
@@ -187,8 +187,7 @@ class CallSteps:
             if rows and self._options.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except Exception as error:
-            # `rows_of` runs code of the user's objects, which may raise any Exception. Another call would probably
-            # return the same.
+            # `rows_of` runs code of the user's objects. No retry follows: the handler would probably return the same.
             problem = make_row_error(error)
             self._note(Handled(message, Verdict.REFUSED, error=problem, raised=error, answer=answer_text(answer)))
         else:
@@ -308,7 +307,7 @@ class Handlers:
                     try:
                         answer = await handler(argument)
                     except asyncio.CancelledError as error:
-                        # Without `abandon`, the handler itself has failed.
+                        # Only `abandon` cancels a task. Otherwise the handler has failed.
                         if self._is_abandoned:
                             raise
                         own = RuntimeError("what the handler awaited was cancelled")
@@ -329,7 +328,7 @@ class Handlers:
             steps.end()
 
     async def _find_argument(self, steps: CallSteps) -> Any:
-        """Return the next argument, found by another thread if limits lock files: the event loop must not wait."""
+        """Return the next argument. With limits, another thread finds it: a file lock must not stop the event loop."""
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _record_fatal(self, error: BaseException) -> None:
@@ -368,7 +367,7 @@ class HandlerEvidence:
         """Add an outcome. Return what it shows.
 
         Args:
-            messages: how many messages the claim has.
+            messages: the number of the claim's messages.
             running: how many messages are with handlers now, at most.
             may_judge: whether all messages of the claims in hand were read.
         """
@@ -411,7 +410,7 @@ class HandlerEvidence:
             return any(of_claim.needed is not None and not of_claim.is_acquitted for of_claim in self._of.values())
 
     def judge_all(self) -> Handled | None:
-        """Apply rule 3. Return a failure if the handler is broken."""
+        """Apply rule 3. If the handler is broken, return its last failure."""
         with self._lock:
             row = self._in_a_row
             is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded

@@ -1,7 +1,7 @@
-"""The rows that handlers return, as one Arrow table, and the types of its columns.
+"""The rows that handlers return: their check, their costs, and one Arrow table of them.
 
-Whole numbers and fractions become floats. If values have no common type (numbers and texts), the column gets the type
-of most values. A row whose value does not fit the type, or would be changed by it, is refused.
+A column with both whole numbers and fractions becomes one of floats. If values have no common type (numbers and texts),
+the column gets the type of most values. A row whose value does not fit the type, or would be changed by it, is refused.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Row = Mapping[str, Any]
 
 
 def find_common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
-    """Return the columns of the rows of many messages, and the errors of refused rows by their place in `answers`.
+    """Return the columns of the rows of many messages, in the order in which rows first have them.
 
-    The columns are in the order in which rows first have them.
+    Also return the first error of each message with a refused row, by the message's place in `answers`.
     """
     names = dict.fromkeys(name for rows in answers for row in rows for name in row)
     fields, refused = [], dict[int, TypeError]()
@@ -100,7 +100,7 @@ def _find_refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
 
 
 def _promote_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type to which Arrow promotes two types; None if there is none, or if only one is of texts."""
+    """Return the type to which Arrow promotes two types; None if there is none, or if only one is a text type."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -128,8 +128,8 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
     """Return a handler's answer for a message as rows, each with the message's id.
 
     Raises:
-        TypeError: The answer has a value that is no row, or a row about another message. Or the name of a column is no
-            text. Or a name, at any depth, is blank or has half a character (a lone surrogate).
+        TypeError: The answer has a value that is no row, or a row about another message. Or a column's name is no text.
+            Or a name, at any depth, is blank or has half a character (a lone surrogate).
     """
     if answer is None:
         return []
@@ -169,7 +169,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 
 
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows of one message as JSON, without its id; as Python's text if JSON fails."""
+    """Return the rows of one message as JSON, without its id; as their `repr` if JSON fails."""
     without_ids = [{name: value for name, value in row.items() if name != MESSAGE_ID_COLUMN} for row in rows]
     try:
         return json.dumps(without_ids[0] if len(without_ids) == 1 else without_ids, default=str, ensure_ascii=False)
@@ -198,7 +198,7 @@ def _make_row(one: Any, message_id: str) -> dict[str, Any]:
             raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
     nameless = _find_bad_name(row)
     if nameless is not None:
-        why = "it has half a character" if nameless.strip() else "it must have a character"
+        why = "it has half a character" if nameless.strip() else "it must not be blank"
         raise TypeError(f"the handler returned a row with the column {nameless!r}: {why}")
     about = row.get(MESSAGE_ID_COLUMN, message_id)
     if not isinstance(about, str) or about != message_id:

@@ -1,4 +1,4 @@
-"""The search for the messages of a claim that raise: the claim is tried again in halves.
+"""The search for the culprits of a claim: the claim is tried again in halves.
 
 A culprit is a message that raises when it is tried alone. In a claim of n messages, the search tries each message at
 most log2(n) times, rounded up.
@@ -32,7 +32,7 @@ LEAST_WITNESSES = 3
 
 
 class Culprit(NamedTuple):
-    """A message that raised when it was tried alone: its run (GRANTED_RUNS), and the error."""
+    """A culprit: its run (GRANTED_RUNS) of one message, and its error."""
 
     run: pa.Table
     error: RowError

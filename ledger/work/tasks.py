@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.consume")
 work_log = logging.getLogger("ledger.work")
 UNTIL_WORDS = ("empty", "once", "forever")
-#: May be an `async def`. It takes a message, or a list of messages if `batch` is set.
+#: A handler, also an `async def`, takes a message, or a list of messages if `batch` is set.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
 

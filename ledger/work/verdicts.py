@@ -16,10 +16,10 @@ class RetryLater(Exception):
     Args:
         seconds: How many seconds the message stays hidden, from the commit that gives it back.
         until: In place of `seconds`: a datetime with a time zone.
-        group: True closes the message's own group, a text the group of that name: for `seconds` from the raise, or
-            until `until`. The consumer begins no call for messages of a closed group, and gives them back uncounted,
-            hidden until the group opens. The consumer's other processes do the same a moment later. Other consumers do
-            not learn of it.
+        group: True closes the message's own group, and a text closes the group of that name: for `seconds` from the
+            raise, or until `until`. The consumer begins no call for messages of a closed group, and gives them back
+            uncounted, hidden until the group opens. The consumer's other processes do the same a moment later. For
+            other consumers the group stays open.
         counted: Whether the receive counts toward the queue's maxReceiveCount.
         reason: The reason that the view `receipts` shows for the message.
 
@@ -64,7 +64,7 @@ class Reject(Exception):
     the `reason`. Without a dead-letter queue, the message is parked: hidden for the `park` seconds of `Queue.consume`.
 
     Raises:
-        InvalidParameterValue: The reason is blank, or no text.
+        InvalidParameterValue: The reason is blank or is no text.
     """
 
     def __init__(self, reason: str) -> None:

@@ -8,7 +8,6 @@ if it was received too often (see `redrive.receives_before_parking`).
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -184,7 +183,7 @@ class ClaimWork:
         """Decide which failed messages are released and which are parked. Append them to the table of failures.
 
         Args:
-            left: the messages of `grant` that failed (GRANTED_RUNS).
+            left: the messages of `grant` that failed (`store.protocol.GRANTED_RUNS`).
 
         Returns:
             How many messages are released, how many are parked, and the actions that do both.
@@ -324,7 +323,7 @@ class _Judge:
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
-        # `choose_messages` raises if a row names no message of the claim.
+        # Always called: `choose_messages` raises if a row names no message of the claim.
         done = choose_messages(record, grant, writer, MESSAGE_ID_COLUMN)
         if self._apart is None and reason is None:
             return Acknowledgement(grant.runs.select(RUNS.names))
@@ -358,7 +357,7 @@ class _Judge:
 def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
     """Raise EverythingFails if all reasons are alike, and are errors of the surroundings or have enough witnesses.
 
-    `isolation` defines both. `failed` has all messages of the part (GRANTED_RUNS).
+    See `isolation` for both. `failed` has all messages of the part.
     """
     errors = [parse_row_error(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
     if not errors or not all(one.is_like(errors[0]) for one in errors):
@@ -373,8 +372,7 @@ def _id_of(culprit: Culprit) -> str:
     return ids.message_id(run["segment"][0].as_py(), run["first_seq"][0].as_py())
 
 
-log = logging.getLogger("ledger.work")
-#: In seconds: how long a receive waits.
+#: How long a receive waits for messages.
 WAIT_SECONDS = 2.0
 
 
