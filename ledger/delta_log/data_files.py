@@ -1,4 +1,4 @@
-"""Data files: how the client names and writes them, the log's facts about them, and the actions that name them."""
+"""Data files: how they are written without an engine, the log's facts about them, and the actions that name them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ledger.delta_log.protocol import Fact, Partition, TableSpec
 from ledger.delta_log.statements import bound_text, partition_text, to_milliseconds
 from ledger.version import __version__
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append.
+#: Bounds in bytes of rows in memory: of a row group, and of a file of a direct append (see `log`).
 ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: The average bytes of a value above which a column has no dictionary: long values mostly do not repeat.
+#: A column whose values have more bytes on average has no dictionary: long values mostly do not repeat.
 LONG = 1_024
-#: In a path, characters of a partition's value that may need an escape become "_".
+#: The most characters of a partition's value in a path. Those that may need an escape become "_".
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -49,7 +49,7 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return a new path that needs no escapes: readers take a partition's values from the log."""
+    """Return a new path that needs no escapes. Readers take a partition's values from the log, not from a path."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -90,7 +90,8 @@ class FileStatistics:
     """The paths and facts of the files of one version. The object never changes its answers.
 
     A small append needs only the last ordinal (see `protocol.Ordinals`) of its partition. So added files are first kept
-    as dicts. They become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED dicts.
+    as dicts. Dicts become rows of an Arrow table when a caller needs the table, when a later commit removes files, or
+    when appends have left MOST_ADDED dicts.
     """
 
     MOST_PIECES = 8
@@ -138,7 +139,7 @@ class FileStatistics:
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the partitions and paths of files that may hold rows with more than `bound` in a column.
 
-        Only partitions with the value `first` in their first column count. A bound of instants is in milliseconds.
+        Only partitions whose first column has the value `first` are looked at. A bound of instants is in milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -244,7 +245,7 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
 
 
 def find_listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column of delta-rs's listing, all null if no file has these statistics."""
+    """Return a column of the add actions that delta-rs returns; all null if they lack the column."""
     return actions[name] if name in actions.column_names else pa.chunked_array([pa.nulls(actions.num_rows)])
 
 
@@ -290,7 +291,7 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file. `is_change` is False if the rows were in the table before.
 
-    The log gets nulls, minimum and maximum of the columns `statistics`.
+    The action has the number of nulls, the minimum and the maximum of each column in `statistics`.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

@@ -273,7 +273,7 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """Add files to a table in one commit, with the arguments that `make_commit_arguments` returns.
 
-    Raises what delta-rs and `require_plain` raise: the files' writer did not check these demands.
+    Raises what delta-rs and `require_plain` raise: the files' writer did not check the table's demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -391,7 +391,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips such folders."""
+    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips a log's folder."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

@@ -4,7 +4,7 @@
 A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
 `still_changing`. Settled rows hardly ever change, and are many. So they get files of their own once there are ENOUGH of
 them. A file is joined with new settled rows if it has at most twice as many rows as these, and if all together are at
-most FULL. A partition has about a dozen files at most, and one for each FULL rows.
+most FULL rows. A partition has about a dozen files at most, and one for each FULL rows.
 """
 
 from __future__ import annotations

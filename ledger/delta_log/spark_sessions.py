@@ -93,7 +93,7 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
 
 
 def find_other_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts to none of whose addresses this process can bind."""
+    """Return the hosts that are not this machine: this process can bind to none of their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -140,7 +140,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
+#: By package, the first version that the ledger was run with, and the first later version that it was not. Before
 #: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
