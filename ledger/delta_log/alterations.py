@@ -1,6 +1,7 @@
 """Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-Either statements of the engine read and write an altered table, or the engine refuses it, and calls raise TableAltered.
+Either statements of the engine read and write an *altered* table (see `protocol`), or the engine refuses the table, and
+calls raise TableAltered.
 
 tests/delta_log/test_foreign.py fails if `DELTA_RS_WRITES` has the wrong features.
 """

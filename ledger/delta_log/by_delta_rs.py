@@ -454,7 +454,7 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """Return a context for one commit. Raises TableAltered if the table refuses appends."""
+        """Return a context for one commit. Raises TableAltered if appends to the table are refused."""
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded

@@ -67,13 +67,12 @@ MEANWHILE = 10
 
 
 def _name_no_jobs(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Give jobs no names."""
     return nullcontext()
 
 
 @translate_storage_errors(*FAILURES)
 class SparkTables:
-    """DeltaTables on a Spark session. Each thread has sessions of its own: commit metadata is a session's setting."""
+    """DeltaTables on Spark. Each thread has sessions of its own: commit metadata is a session's setting."""
 
     name = "spark"
 

@@ -52,7 +52,7 @@ log = logging.getLogger("ledger.opening")
 MOST_NAMED = 3
 #: The most bytes of a table's data files that are read in full after a failed call.
 DECODED_BYTES = 64 << 20
-#: The most unchecked entries for which no checkpoint is looked up.
+#: The most unchecked entries that are read without looking for a checkpoint.
 MOST_BEFORE_CHECKPOINTS = 20
 WITH_ENTRIES = (
     "The log's entries have all that the checkpoint has. On a local path `ledger repair ROOT` takes the checkpoint "

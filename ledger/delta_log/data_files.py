@@ -80,8 +80,8 @@ def encode_parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
 
 
 _PATH = pa.field("path", pa.string())
-_OF_A_LINE = {"min": "minValues", "max": "maxValues"}
-_LISTED = {"rows": "num_records", "size": "size_bytes"}
+_IN_STATS = {"min": "minValues", "max": "maxValues"}
+_IN_ADD_ACTIONS = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -125,7 +125,7 @@ class FileStatistics:
             return cls(spec, schema.empty_table())
         sources = [
             "path",
-            *(_LISTED.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
+            *(_IN_ADD_ACTIONS.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
         ]
         columns = [
             _as_column(find_listed_column(actions, source), field.type) for source, field in zip(sources, schema)
@@ -192,15 +192,15 @@ class FileStatistics:
         return FileStatistics(self._spec, following._files)
 
     def _advance_last_ordinals(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        ends = dict(self._last_ordinals)
-        if not ends:
-            return ends
+        ordinals = dict(self._last_ordinals)
+        if not ordinals:
+            return ordinals
         partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
         for file_facts in added:
-            before, last = ends.pop(file_facts[partition_fact], None), file_facts[ordinal]
+            before, last = ordinals.pop(file_facts[partition_fact], None), file_facts[ordinal]
             if before is not None and last is not None:
-                ends[file_facts[partition_fact]] = max(before, last)
-        return ends
+                ordinals[file_facts[partition_fact]] = max(before, last)
+        return ordinals
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
@@ -216,7 +216,7 @@ def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, 
         elif source == "size":
             value = added["size"]
         else:
-            value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
+            value = (added["partitionValues"] if source == "partition" else stats.get(_IN_STATS[source]) or {}).get(
                 column
             )
         file_facts[name] = _value(value, kind, is_instant=is_instant)

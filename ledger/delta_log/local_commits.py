@@ -178,7 +178,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
-            raise Conflict("others have changed the table in the meantime")
+            raise Conflict("others have changed the table's metadata or protocol in the meantime")
 
 
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
@@ -375,14 +375,14 @@ def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans
         log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)
 
 
-def _make_add_action(one: StagedFile) -> dict[str, Any]:
+def _make_add_action(file: StagedFile) -> dict[str, Any]:
     return {
         "add": {
-            "path": quote(one.path, safe="/=-_.~"),
-            "partitionValues": dict(one.partition),
-            "size": one.size,
-            "modificationTime": one.modified_at,
+            "path": quote(file.path, safe="/=-_.~"),
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "modificationTime": file.modified_at,
             "dataChange": True,
-            "stats": one.statistics,
+            "stats": file.statistics,
         }
     }

@@ -427,7 +427,7 @@ class DirectTable:
         read = snapshot.loaded
         before = [read.of(_values_of(partition)) for partition in touched]
         edits_of = [edits] if len(touched) == 1 else [filter_partitions(edits, [partition]) for partition in touched]
-        rewrites = [self._plan_rewrite(*one) for one in zip(touched, before, edits_of)]
+        rewrites = [self._plan_rewrite(*planned) for planned in zip(touched, before, edits_of)]
         if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
@@ -440,7 +440,7 @@ class DirectTable:
             if latest.version > snapshot.version:
                 if not all(before):
                     raise NotDirect(NEW_PARTITION, f"a partition of {self._table.name} had no files")
-                if [latest.of(_values_of(one)) for one in touched] != before:
+                if [latest.of(_values_of(partition)) for partition in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
 
         commit = NewCommit("MERGE", metadata, adds, removes, late=late)

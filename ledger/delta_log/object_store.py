@@ -212,7 +212,7 @@ class ObjectStore:
     def describe_opening(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return obstore's class, the place, and the options, with AWS's keys, for another process to open this store.
 
-        Returns None if the credentials come through boto3: another process may find other ones.
+        Returns None if the credentials come through boto3: another process may find others.
         """
         if self._store.credential_provider is not None:
             return None

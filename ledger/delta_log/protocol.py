@@ -356,7 +356,7 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Return whether the client is known to commit rows directly. The call makes no request."""
+        """Return whether direct commits of rows are known to be possible. The call makes no request."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
         """Return why only statements commit rows to a table: a reason of `statements`, and a text for people.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 #: Settings of the ledger's own sessions.
 EVERY_TRANSACTION = {
-    # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
+    # In UTC, a deadline is the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
     # A read must return all rows, or fail.
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -87,8 +87,8 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
         raise UnsafeStorage(
             f"{root} is a path of this machine, and the session has executors on {', '.join(elsewhere)}, which would "
             "write to disks of their own. Take a place that all of them see (s3://, abfss://, gs://, hdfs://). If it "
-            "is a mount that all of them share, file locks need not work there between machines: say that only one "
-            "driver ever writes, Settings(single_driver=True)"
+            "is a mount that all of them share, file locks may fail there between machines: say that only one driver "
+            "ever writes, Settings(single_driver=True)"
         )
 
 

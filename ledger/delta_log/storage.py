@@ -368,9 +368,9 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Put a whole file in place of an existing one in one step.
+        """Put a whole file under a name, in one step, also in place of another file.
 
-        Hadoop's checksum of the old file is removed: Spark would compare the new file with it.
+        Hadoop's checksum of the other file is removed: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -431,7 +431,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of files with all columns of the table. Up to KEPT bytes are kept in memory."""
+    """The rows of data files, with all columns of the table. Up to KEPT bytes are kept in memory."""
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
