@@ -19,8 +19,8 @@ table.
 - `log.LogWriter.land` makes the direct commits. On a local path it also commits the MERGEs that delta-rs runs on a copy
   of the log.
 - `local_commits` makes other commits on a local path: published files, marks (commits of transactions without rows),
-  and appends and deletes by delta-rs. It also changes properties through delta-rs, on any storage. On a local path, it
-  puts delta-rs's checkpoints and first entries into the log.
+  and appends and deletes by delta-rs. It also puts delta-rs's checkpoints and first entries into the log. Where
+  delta-rs is the engine, it commits changed properties, on any storage.
 - An engine makes all other commits itself.
 
 **Example.** A partition has the files A and B. An edit changes a row of A. The client writes a file C, with the rows of
@@ -31,15 +31,14 @@ A after the edit, and wants to make this entry:
 Suppose that another writer has made version 7 first. If the partition still has exactly the files A and B, the client
 makes version 8 with the same actions. Otherwise the client raises Conflict.
 
-**Why this is safe.** See `log` and `rewrite`.
+**Why this is safe.** See `log`.
 
 Which tables the client writes
 ==============================
 
 The client commits rows without a statement only to tables of reader version 1 and writer version 2. These tables have
 exactly the columns of their spec, and no constraints. All columns may be null, and none has metadata. No path of their
-files needs escapes. They lack the property `delta.setTransactionRetentionDuration`, and a `delta.appendOnly` that is
-on.
+files needs escapes. They lack the property `delta.setTransactionRetentionDuration`, and `delta.appendOnly` is not on.
 
 Any other table is *altered* (`replay.require_plain`). Statements of the engine commit rows to it. If a statement cannot
 check an assumption of the commit, the client raises NotDirect. The engine may refuse the table, too (`alterations`).
@@ -52,10 +51,8 @@ What it never does
 
   1. A vacuum, or a checkpoint, removes entries that a checkpoint sums up and that are older than the table's
      `delta.logRetentionDuration`.
-  2. A table is replaced, or its log is cut, during a commit. Then version N may be missing although the client has just
-     made version N + 1. `LogWriter._verify_reachable` removes the client's version N + 1, unless a listing shows that
-     the log goes on. If version N then exists again, the method restores version N + 1. `local_commits.put_next` does
-     the same, but only checks whether version N exists.
+  2. A table is replaced, or its log is cut, during a commit. If the version before the client's new entry is gone,
+     `LogWriter._verify_reachable` and `local_commits.put_next` may take the new entry back.
 - The client never reads an empty or torn entry as a commit (`history`).
 - The client never guesses what an unknown action means. The engine replays the log instead.
 
@@ -84,7 +81,7 @@ release.
    tests/delta_log/test_faults.py fails when delta-rs has mended a fault.
 3. It follows a log in less than a millisecond a commit. delta-rs takes longer with each append (see
    `delta_rs_commits.MOST_FOLLOWED`).
-4. It syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk.
+4. It syncs what it commits before others can see it (`local_commits`).
 5. A process that used it does not crash at its exit, as it can after reads through delta-rs's own file system for Arrow
    (`object_store`).
 

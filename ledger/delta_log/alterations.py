@@ -1,7 +1,7 @@
 """Alterations of a table by others: their names, the refusal of a table, and how to undo alterations.
 
-A table is *altered* if it differs from its spec (see `replay.require_plain`). Either statements of the engine read and
-write it, or the engine refuses it, and calls raise TableAltered.
+Either statements of the engine read and write an *altered* table (see `protocol`), or the engine refuses the table, and
+calls raise TableAltered.
 
 tests/delta_log/test_foreign.py fails if `DELTA_RS_WRITES` has the wrong features.
 """
@@ -37,7 +37,7 @@ SWITCHED_OFF = {
     "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
     "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
     "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    # Delta cannot drop it. Without the property, no files of changes are written.
+    # Delta cannot drop this feature. Without the property, Delta writes no files of changes.
     "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
     "domainMetadata": ("", ["domainMetadata"]),

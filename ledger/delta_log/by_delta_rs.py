@@ -101,7 +101,7 @@ class DeltaRsTables:
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`sync`: on a local path, commits survive a power cut. `by_statement`: only statements of delta-rs commit
-        rows. `advise` returns advice on a failure, or ""."""
+        rows."""
         self.advise = advise
         self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
@@ -130,7 +130,7 @@ class DeltaRsTables:
             for name, replay in replays.items()
         }
         local = all(recorded(place).is_local for place in self.locations.values())
-        logs = {table: small.writer.followed for table, small in self._direct.items()}
+        logs = {table: direct.writer.followed for table, direct in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self._list_newest_version, at_once=not local)
 
     def place(self, table: str) -> str:
@@ -454,7 +454,7 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """Return a context for one commit. Raises TableAltered if the table refuses appends."""
+        """Return a context for one commit. Raises TableAltered if appends to the table are refused."""
         with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded

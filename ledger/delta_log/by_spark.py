@@ -62,18 +62,17 @@ FAILURES = (PySparkException, Py4JError)
 
 #: With more edits than this, a MERGE runs faster in a session that compiles its code.
 MOST_EDITS_OF_SMALL = 5_000
-#: How many commits more than known a history asks for: others may commit meanwhile.
+#: A history asks for this many commits more than are known: others may commit meanwhile.
 MEANWHILE = 10
 
 
 def _name_no_jobs(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Give jobs no names."""
     return nullcontext()
 
 
 @translate_storage_errors(*FAILURES)
 class SparkTables:
-    """DeltaTables on a Spark session. Each thread has sessions of its own: commit metadata is a session's setting."""
+    """DeltaTables on Spark. Each thread has sessions of its own: commit metadata is a session's setting."""
 
     name = "spark"
 
@@ -91,8 +90,7 @@ class SparkTables:
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
         """`sync`: on a local path commits survive a power cut, and on HDFS direct commits do. `by_statement`: only
-        statements of Spark commit rows. `name_jobs` returns a context in which the session's jobs have names. `advise`
-        returns advice on a failure, or ""."""
+        statements of Spark commit rows. `name_jobs` returns a context in which the session's jobs have names."""
         self.advise = advise
         self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
@@ -109,7 +107,7 @@ class SparkTables:
             *FAILURES,
             by_statement=by_statement,
         )
-        logs = {table: small.writer.followed for table, small in self._direct.items()}
+        logs = {table: direct.writer.followed for table, direct in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:

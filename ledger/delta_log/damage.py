@@ -50,14 +50,14 @@ from ledger.rules.location import recorded
 
 log = logging.getLogger("ledger.opening")
 MOST_NAMED = 3
-#: The size up to which a table's data files are read after a call failed.
+#: The most bytes of a table's data files that are read in full after a failed call.
 DECODED_BYTES = 64 << 20
-#: The most unchecked entries for which no checkpoint is looked up.
+#: The most unchecked entries that are read without looking for a checkpoint.
 MOST_BEFORE_CHECKPOINTS = 20
 WITH_ENTRIES = (
-    "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
-    "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
-    "delta-rs does not read past it. On an object store remove the file."
+    "The log's entries have all that the checkpoint has. On a local path `ledger repair ROOT` takes the checkpoint "
+    "out, and so does the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only "
+    "opening cannot, and delta-rs does not read past the checkpoint. On an object store remove the file."
 )
 WITHOUT_ENTRIES = (
     "Entries before it are gone, so nothing else shows what is in the table: restore a backup (`ledger restore-backup "
@@ -73,7 +73,7 @@ class TableDamage(NamedTuple):
 
     Attributes:
         entries: The faults, by version, of entries that the newest version needs.
-        checkpoints: See `Checkpoints.bad`.
+        checkpoints: The paths of unreadable checkpoint files (`Checkpoints.bad`, or `old`).
         files: The faults, by path, of data files that the log names.
         is_recoverable: Whether the log has every entry after the newest intact checkpoint.
     """
@@ -184,7 +184,8 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up, on local paths only.
 
-    If the caller has read all of that checkpoint, `intact` is its version, and each entry is parsed.
+    `intact`: the version of that checkpoint, if the caller has read all of it. Then each entry is parsed; otherwise
+    only entries that do not look whole.
     """
     if not recorded(location).is_local:
         return PastDamage({}, 0)
@@ -225,7 +226,7 @@ def _read_log_retention(location: str, storage_options: Mapping[str, str] | None
 def find_past_damage_error(
     table: str, location: str, storage_options: Mapping[str, str] | None
 ) -> LedgerDamaged | None:
-    """Return the error about damage of past versions or of an old checkpoint; None: none, or the log cannot be read."""
+    """Return the error about damage of past versions or of an old checkpoint; None: none was found."""
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
@@ -294,8 +295,8 @@ class LogTail:
             return
         since = -1 if self._whole is None else self._whole
         if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
-            # A restored log begins at the next million: without its checkpoint, a million missing entries would be
-            # tried.
+            # A restored log goes on at a multiple of 1,000,000: without its checkpoint, a million missing
+            # entries would be looked for.
             since = max(since, _find_readable_checkpoint(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
@@ -322,7 +323,7 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _find_readable_checkpoint(files: TableStorage, version: int) -> int:
-    """Return the version of a readable checkpoint up to `version`; without one, that before the first entry."""
+    """Return the version of a readable checkpoint up to `version`; without one, the version before the first entry."""
     hinted = read_hinted_checkpoint(files)
     if hinted is not None and hinted <= version and _row_count_in_footer(files, _checkpoint_path(hinted)) is not None:
         return hinted
@@ -371,7 +372,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
 def set_aside(place: Path, lost: Path, path: str) -> None:
     """Move a file of a table to the folder `lost`. Raises FileNotFoundError if the file is gone.
 
-    Hadoop's checksum goes with it: Spark would compare it with the next file of that name.
+    Hadoop's checksum of the file is moved, too: Spark would compare the next file of that name with it.
     """
     *folders, name = path.split("/")
     for file_path in ("/".join([*folders, f".{name}.crc"]), path):

@@ -1,4 +1,4 @@
-"""Data files: how the client names and writes them, the log's facts about them, and the actions that name them."""
+"""Data files: how they are written without an engine, the log's facts about them, and the actions that name them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ledger.delta_log.protocol import Fact, Partition, TableSpec
 from ledger.delta_log.statements import bound_text, partition_text, to_milliseconds
 from ledger.version import __version__
 
-#: The most bytes in memory of the rows of a row group, and of a file of a direct append.
+#: Bounds in bytes of rows in memory: of a row group, and of a file of a direct append (see `log`).
 ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: The average bytes of a value above which a column has no dictionary: long values mostly do not repeat.
+#: A column whose values have more bytes on average has no dictionary: long values mostly do not repeat.
 LONG = 1_024
-#: In a path, characters of a partition's value that may need an escape become "_".
+#: The most characters of a partition's value in a path. Those that may need an escape become "_".
 MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -49,7 +49,7 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """Return a new path that needs no escapes: readers take a partition's values from the log."""
+    """Return a new path that needs no escapes. Readers take a partition's values from the log, not from a path."""
     folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
@@ -80,8 +80,8 @@ def encode_parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
 
 
 _PATH = pa.field("path", pa.string())
-_OF_A_LINE = {"min": "minValues", "max": "maxValues"}
-_LISTED = {"rows": "num_records", "size": "size_bytes"}
+_IN_STATS = {"min": "minValues", "max": "maxValues"}
+_IN_ADD_ACTIONS = {"rows": "num_records", "size": "size_bytes"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -90,7 +90,8 @@ class FileStatistics:
     """The paths and facts of the files of one version. The object never changes its answers.
 
     A small append needs only the last ordinal (see `protocol.Ordinals`) of its partition. So added files are first kept
-    as dicts. They become rows of an Arrow table when a caller needs the table, or when there are MOST_ADDED dicts.
+    as dicts. Dicts become rows of an Arrow table when a caller needs the table, when a later commit removes files, or
+    when appends have left MOST_ADDED dicts.
     """
 
     MOST_PIECES = 8
@@ -124,7 +125,7 @@ class FileStatistics:
             return cls(spec, schema.empty_table())
         sources = [
             "path",
-            *(_LISTED.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
+            *(_IN_ADD_ACTIONS.get(fact.source, f"{fact.source}.{fact.column}") for fact in spec.facts),
         ]
         columns = [
             _as_column(find_listed_column(actions, source), field.type) for source, field in zip(sources, schema)
@@ -138,7 +139,7 @@ class FileStatistics:
     def above(self, first: str, column: str, bound: int) -> list[tuple[Partition, str]]:
         """Return the partitions and paths of files that may hold rows with more than `bound` in a column.
 
-        Only partitions with the value `first` in their first column count. A bound of instants is in milliseconds.
+        Only partitions whose first column has the value `first` are looked at. A bound of instants is in milliseconds.
         """
         partition = [self._fact("partition", name) for name in self._spec.partitions]
         files_of_first = self._files.filter(pc.equal(self._files[partition[0]], first))
@@ -191,15 +192,15 @@ class FileStatistics:
         return FileStatistics(self._spec, following._files)
 
     def _advance_last_ordinals(self, added: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        ends = dict(self._last_ordinals)
-        if not ends:
-            return ends
+        ordinals = dict(self._last_ordinals)
+        if not ordinals:
+            return ordinals
         partition_fact, ordinal = self._fact("partition", self._spec.partitions[-1]), self._last_ordinal_fact()
         for file_facts in added:
-            before, last = ends.pop(file_facts[partition_fact], None), file_facts[ordinal]
+            before, last = ordinals.pop(file_facts[partition_fact], None), file_facts[ordinal]
             if before is not None and last is not None:
-                ends[file_facts[partition_fact]] = max(before, last)
-        return ends
+                ordinals[file_facts[partition_fact]] = max(before, last)
+        return ordinals
 
 
 def schema_of_facts(spec: TableSpec) -> pa.Schema:
@@ -215,7 +216,7 @@ def _facts_of_add(added: Mapping[str, Any], facts: Iterable[Fact]) -> dict[str, 
         elif source == "size":
             value = added["size"]
         else:
-            value = (added["partitionValues"] if source == "partition" else stats.get(_OF_A_LINE[source]) or {}).get(
+            value = (added["partitionValues"] if source == "partition" else stats.get(_IN_STATS[source]) or {}).get(
                 column
             )
         file_facts[name] = _value(value, kind, is_instant=is_instant)
@@ -244,7 +245,7 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
 
 
 def find_listed_column(actions: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column of delta-rs's listing, all null if no file has these statistics."""
+    """Return a column of the add actions that delta-rs returns; all null if they lack the column."""
     return actions[name] if name in actions.column_names else pa.chunked_array([pa.nulls(actions.num_rows)])
 
 
@@ -290,7 +291,7 @@ def add_action(
 ) -> Action:
     """Return the `add` action of a file. `is_change` is False if the rows were in the table before.
 
-    The log gets nulls, minimum and maximum of the columns `statistics`.
+    The action has the number of nulls, the minimum and the maximum of each column in `statistics`.
     """
     add = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
     stats: dict[str, Any] = {"numRecords": rows.num_rows}

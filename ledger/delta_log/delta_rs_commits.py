@@ -1,8 +1,7 @@
 """Tables that delta-rs has loaded: opening, catching up, commits, checks before a commit, and first entries of logs.
 
-**The newest version.** delta-rs takes a listing with a gap for a damaged log (see `history`). After such an error, the
-client loads the highest version in a listing of its own: an entry that existed before a listing began is in the
-listing.
+delta-rs takes a listing with a gap for a damaged log (see `history`). After such an error, the client loads the highest
+version in a listing of its own: an entry that existed before a listing began is in the listing.
 """
 
 from __future__ import annotations
@@ -264,7 +263,10 @@ def require_staged(location: str, stored: Storage, files: Sequence[StagedFile]) 
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
-    """Return the demands of a table for files that are published later, whatever the Spark session's defaults."""
+    """Return the demands (`rules.publishable`) of a table for files that are published later.
+
+    The demands do not depend on the Spark session's defaults.
+    """
     columns_with_statistics = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(columns_with_statistics), **BOUNDED}
     return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
@@ -273,7 +275,7 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """Add files to a table in one commit, with the arguments that `make_commit_arguments` returns.
 
-    Raises what delta-rs and `require_plain` raise: the files' writer did not check these demands.
+    Raises what delta-rs and `require_plain` raise: the files' writer did not check the table's demands.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -391,7 +393,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips such folders."""
+    """Try to remove the log that `begin_log` began, with one later commit: VACUUM skips a log's folder."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

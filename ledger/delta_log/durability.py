@@ -15,7 +15,7 @@ bytes. With the setting `sync` on, a process therefore keeps four rules.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
 before it were synced first. Its readers need only sync the log's folder. Commits of Spark and delta-rs, for example,
-lack the mark. Before a process relies on such a commit, it syncs the commit's data files and entry, and those of
+lack the mark. Before a process relies on an unmarked commit, it syncs the commit's data files and entry, and those of
 earlier commits, back to the nearest one that has the mark or was synced before.
 
 **Checkpoints** that this package writes are durable before they can be seen. Those of engines are synced before a
@@ -68,7 +68,7 @@ def mark_synced(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 
 class Durability:
-    """Syncs one table. Threads share it. Its methods raise OSError where the storage fails."""
+    """Syncs one table. Threads share the object."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -77,7 +77,7 @@ class Durability:
         self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
-        """Make files durable, the folders that have their names, and open files. A file that is gone is left out."""
+        """Make durable: files, the folders that have their names, and open files. A file that is gone is left out."""
         files = list(dict.fromkeys(self._place / path for path in paths))
         folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
@@ -117,7 +117,7 @@ class Durability:
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
         """Make a folder, with its parents. A new folder counts as not durable.
 
-        Raises FileNotFoundError, and makes nothing, if a folder `below`, which has the new one below it, is gone.
+        Raises FileNotFoundError, and makes nothing, if the folder `below`, above the new one, is gone.
         """
         missing = [folder]
         while missing[-1] != below and not missing[-1].parent.exists():

@@ -16,7 +16,7 @@ from ledger.rules.location import recorded
 from ledger.runtime import threads
 
 Kind = TypeVar("Kind", bound=type)
-#: An engine's message may end with a trace of calls.
+#: The most characters of an engine's message: it may end with a trace of calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: The methods that reach the storage.
@@ -36,7 +36,7 @@ def message_of(error: BaseException) -> str:
 
 
 def find_gone_folder(place: str) -> str | None:
-    """Return the outermost missing folder of a `place`; None: it exists, or is not on a local path."""
+    """Return the outermost missing folder of a `place`; None: the place exists, or is not a local path."""
     location = recorded(place)
     folder = Path(location.text)
     missing = [path for path in (folder, *folder.parents) if not path.exists()] if location.is_local else []
@@ -95,7 +95,7 @@ def translate_storage_errors(
 
     Args:
         kinds: The errors that the engine raises, apart from OSError and Arrow's errors.
-        methods: The names of the methods. A call's first text is the name of a table.
+        methods: The names of the methods. A call's first text argument names the table.
         also: Further methods.
         default: The table of a call that names none; None: the first of `self.locations`.
     """

@@ -7,12 +7,12 @@ reads a flawed entry again for a second.
 **A listing with a gap.** If others commit while a folder is listed, the listing may have version 6 and not 5. Both
 engines take the listing for a damaged log. A later listing has version 5, unless that version is really gone.
 
-**Whether the log is the same.** Somebody may make an open table anew, or put a backup in its place. So a process
-remembers the digest of a version's file. A commit names files of its own, or has a random id, so only a copy of the
-same log has a file with this digest.
+**Whether the log is the same.** Somebody may make a table anew while it is in use, or put a backup in its place. So a
+process remembers the digest of a version's file. A commit names files of its own, or has a random id, so only a copy of
+the same log has a file with this digest.
 
 **History.** delta-rs's own history numbers commits wrongly if others commit meanwhile. So a commit's version here is
-that in the name of its file.
+that in its file's name.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Flawed(ValueError):
 
 
 def parse_actions(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
-    """Return the actions of an entry. Raises Flawed if it is empty or torn, or lacks a `commitInfo` that it needs."""
+    """Return an entry's actions. Raises Flawed if the entry is empty or torn, or lacks a needed `commitInfo`."""
     if not content.strip(b" \t\r\n\0"):
         raise Flawed("has no bytes" if not content else "has nothing but blanks")
     try:
@@ -192,7 +192,7 @@ def find_missing_entries(files: TableStorage, versions: Sequence[int], first: in
 def find_lost_entries(
     files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
 ) -> list[int]:
-    """Return the versions up to `last` whose entries are missing, by a listing with `versions`.
+    """Return the versions up to `last` whose entries are missing. A listing has shown `versions`.
 
     A removal of old entries leaves gaps, so only entries count that the table has to keep. `kept_for` returns the
     retention in seconds.
@@ -227,7 +227,7 @@ class Generations:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A version's file in the log. A file with the same stamp (see `Storage.stamp`) need not be read."""
+    """The identity of an entry's file. A file with the same stamp (see `Storage.stamp`) need not be read."""
 
     digest: bytes
     stamp: Stamp | None = None
@@ -244,7 +244,7 @@ def read_entry(stored: Storage, version: int) -> LogEntry | None:
     return None if content is None else identify_entry(content, stamp)
 
 
-#: The most commits that are looked up by name.
+#: The most commits that `history` looks up before it lists the log.
 MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 

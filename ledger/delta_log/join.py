@@ -1,8 +1,7 @@
 """Joins of a table's small files, as the client's own commits.
 
-The client makes such a commit only while the table has all the files that the commit removes. The OPTIMIZE of delta-rs
-also commits after others removed these files. Every row of the files then exists twice (measured with 1.6.6). A join
-also repairs rows that share an ordinal (see `protocol.Ordinals`).
+A join commits only while the table has all the files that the commit removes. (delta-rs's OPTIMIZE may double the rows:
+see the package.) A join also repairs rows with the same ordinal.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class File(NamedTuple):
 
     @property
     def share(self) -> float:
-        """By bytes or by rows, whichever is larger."""
+        """The share of the target size, by bytes or by rows, whichever is larger."""
         return max(self.size / BYTES, self.rows / ROWS)
 
 
@@ -61,8 +60,8 @@ class Joining:
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
         """Join files of some partitions, a commit for each join. Return whether any were joined.
 
-        Returns None, and does nothing, if the table is altered, or its files' facts are not known. `growing`: join only
-        smaller files. Raises what `LogWriter.commit` raises.
+        Returns None, and does nothing, if the table is altered, or its files' facts are not known. Raises what
+        `LogWriter.commit` raises.
         """
         latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:

@@ -46,7 +46,7 @@ from ledger.runtime.threads import require_own
 PREFIX = "ledger-commit-"
 #: The age of a folder, in seconds, after which its process counts as dead.
 ABANDONED = 86_400
-#: More than a file system stores with a name.
+#: More bytes than a file system stores beside a file's name.
 PROBE = b"0" * 65_536
 _swept: set[str] = set()
 
@@ -55,7 +55,7 @@ _swept: set[str] = set()
 def scratch_folder() -> Iterator[str]:
     """Return a context with a new folder below TMPDIR, removed at its end. Dead processes' folders are removed, too.
 
-    If TMPDIR takes no file, an error in the context becomes an OSError that names it.
+    If TMPDIR takes no file, an error in the context becomes an OSError that names TMPDIR.
     """
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -178,7 +178,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
     for version in versions:
         actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
         if not actions or any(action.keys() & {"metaData", "protocol"} for action in actions):
-            raise Conflict("others have changed the table in the meantime")
+            raise Conflict("others have changed the table's metadata or protocol in the meantime")
 
 
 def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
@@ -207,7 +207,7 @@ def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]
 
 
 def create(files: LocalFiles, make: Callable[[str], object]) -> None:
-    """Make a table, if there is none. Of several processes at once, one makes the table."""
+    """Make a table, if there is none: see `DeltaTables.create`."""
     with scratch_folder() as scratch:
         make(scratch)
         entry = Path(scratch, log_file(0)).read_bytes()
@@ -330,8 +330,8 @@ def commit_on_copy(
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         for path in added:
             if not files.absolute(path).exists():
-                # The table had no folder for this file to link to. A copy, unlike a moved file, gets that folder's
-                # group and permissions.
+                # The table had no folder for this file, so delta-rs wrote it into `scratch`. A copied file, unlike a
+                # moved one, gets its new folder's group and permissions.
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(scratch, path), files.absolute(path))
         files.sync(added)
@@ -362,7 +362,7 @@ def _list_since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Log errors only: the commit has landed."""
+    """Make a checkpoint if it is due. Log errors only: the commit has landed."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):
@@ -375,14 +375,14 @@ def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans
         log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)
 
 
-def _make_add_action(one: StagedFile) -> dict[str, Any]:
+def _make_add_action(file: StagedFile) -> dict[str, Any]:
     return {
         "add": {
-            "path": quote(one.path, safe="/=-_.~"),
-            "partitionValues": dict(one.partition),
-            "size": one.size,
-            "modificationTime": one.modified_at,
+            "path": quote(file.path, safe="/=-_.~"),
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "modificationTime": file.modified_at,
             "dataChange": True,
-            "stats": one.statistics,
+            "stats": file.statistics,
         }
     }

@@ -1,12 +1,11 @@
 """Direct commits: the client writes rows into new files, and makes the entry of the log that names these files.
 
-A direct append takes 3 ms, one by delta-rs 12 ms or more (both of 2 cores busy). On an object store, delta-rs makes
-some ten requests to commit edits. A direct commit of one new file makes 3.
+On an object store, delta-rs makes some ten requests to commit edits. A direct commit of one new file makes 3.
 
 **Why this is safe.** An entry is a file that must not exist yet. If another writer was first, the client tries the
-version after the newest one. Edits, which replace files, do so only if the touched partitions still have the same
+version after the newest one. Edits replace files, so they commit only if the touched partitions still have the same
 files. Names of files are never used twice, so the same files have the same rows. A partition without files proves
-nothing: files may have come and gone. So a statement makes its edits if another writer was first.
+nothing: files may have come and gone. So if another writer was first, a statement makes the edits of this partition.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.runtime.threads import map_at_once
 
 log = logging.getLogger("ledger.commits")
-#: The most rows that a direct commit of edits writes, rows of rewritten files included. Above, a statement is quicker.
+#: The most rows, also of rewritten files, that a direct commit of edits writes. For more, a statement is quicker.
 MOST_ROWS = 100_000
 MOST_SMALL = 8 * SMALL
 MOST_PARTITIONS = 16
@@ -92,7 +91,7 @@ class NewCommit(NamedTuple):
         transactions: Each must be the next one of its application.
         beside: Transactions that are not checked.
         is_change: Whether the commit changes rows, and not only files.
-        late: Returns further metadata. On a local path it is called after the files were written, elsewhere meanwhile.
+        late: Returns further metadata.
     """
 
     operation: str
@@ -273,8 +272,8 @@ class LogWriter:
                 # Check the log if this costs no request.
                 if not self.followed.may_be_same(latest, held):
                     raise self._make_replaced_error(latest)
-                # If an object store's answer was lost, the entry may exist with this content: the commit has landed. A
-                # second entry could add files again that others have joined since.
+                # If an object store's answer was lost, the entry may exist with this content: then the commit has
+                # landed. A second entry could add files again that others have joined since.
                 if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
                     return None
         except FileNotFoundError as gone:
@@ -297,8 +296,8 @@ class LogWriter:
     def _verify_reachable(self, latest: Files, entry: bytes, written: WrittenFiles) -> None:
         """Raise LogReplaced or Conflict if the version before a commit is not the one that was read.
 
-        If that version is gone, a `written` file in the table proves that the commit landed. If the log goes on,
-        nothing proves that it did: raise Conflict. Otherwise remove its entry.
+        If that version is gone, a `written` file in the table proves that the commit landed. If the log goes on
+        without such a file, nothing proves it: raise Conflict. Otherwise remove the commit's entry.
         """
         if self.followed.is_same(latest):
             return
@@ -428,7 +427,7 @@ class DirectTable:
         read = snapshot.loaded
         before = [read.of(_values_of(partition)) for partition in touched]
         edits_of = [edits] if len(touched) == 1 else [filter_partitions(edits, [partition]) for partition in touched]
-        rewrites = [self._plan_rewrite(*one) for one in zip(touched, before, edits_of)]
+        rewrites = [self._plan_rewrite(*planned) for planned in zip(touched, before, edits_of)]
         if sum(rows.num_rows for rewrite in rewrites for rows in rewrite.written) > MOST_ROWS:
             raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
@@ -441,7 +440,7 @@ class DirectTable:
             if latest.version > snapshot.version:
                 if not all(before):
                     raise NotDirect(NEW_PARTITION, f"a partition of {self._table.name} had no files")
-                if [latest.of(_values_of(one)) for one in touched] != before:
+                if [latest.of(_values_of(partition)) for partition in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
 
         commit = NewCommit("MERGE", metadata, adds, removes, late=late)

@@ -21,7 +21,7 @@ from ledger.delta_log.storage import LogFile, Storage
 #: A line has some 100 bytes.
 LINES_A_COMMIT = 50
 MOST_COMMITS = 2_000
-#: In seconds: a reader may still be about to read a replaced checkpoint.
+#: The seconds for which a replaced checkpoint stays: a reader may still be about to read it.
 SPARED = 3_600
 DAY = 86_400
 
@@ -65,7 +65,7 @@ def find_unneeded_checkpoints(files: Iterable[LogFile]) -> list[str]:
 
 #: An older file that no commit names belongs to no commit under way.
 UNCOMMITTED_HOURS = 48
-#: In seconds: an older loaded table does not show which files are uncommitted.
+#: A table that was loaded more seconds ago does not show which files are uncommitted.
 KNOWN = 3_600
 
 

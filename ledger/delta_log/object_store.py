@@ -68,7 +68,7 @@ STORES: dict[str, Any] = {
     **dict.fromkeys(AZURE, AzureStore),
     **dict.fromkeys(GCS, GCSStore),
 }
-#: Options about HTTP, for an argument of their own.
+#: Options about HTTP: obstore takes them in an argument of their own.
 CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
     *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
@@ -212,7 +212,7 @@ class ObjectStore:
     def describe_opening(self) -> tuple[str, str, dict[str, Any]] | None:
         """Return obstore's class, the place, and the options, with AWS's keys, for another process to open this store.
 
-        Returns None if the credentials come through boto3: another process may find other ones.
+        Returns None if the credentials come through boto3: another process may find others.
         """
         if self._store.credential_provider is not None:
             return None
@@ -342,7 +342,7 @@ class Parts(io.RawIOBase):
 
 
 class ObjectFiles:
-    """Table files on an object store. Small Parquet files are read in one request and kept in memory."""
+    """Table files on an object store."""
 
     is_synced = False
 
@@ -362,7 +362,7 @@ class ObjectFiles:
         return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        # A conditional put may be refused although the file does not exist.
+        # Not by a conditional put: the storage may refuse that although the file does not exist.
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
@@ -452,7 +452,7 @@ class ObjectFiles:
                 raise
 
 
-#: delta-rs's name, and its earlier name.
+#: delta-rs's option for the role to assume, and the option's earlier name.
 ROLES = ("iam_role_arn", "s3_assume_role_arn")
 #: Options with which obstore finds credentials by itself.
 SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
@@ -494,7 +494,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
     if role is not None:
         name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
         return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
-    # Without credentials in that file, obstore finds those of the machine's role.
+    # If the profile has no credentials, obstore finds those of the machine's role.
     return None if session.get_credentials() is None else Boto3CredentialProvider(session)
 
 

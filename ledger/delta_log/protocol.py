@@ -1,6 +1,7 @@
-"""The contract of the client: descriptions of tables, calls, results, and errors.
+"""The contract of this Delta client: descriptions of tables, calls, results, and errors.
 
-An *application* is an id under which a writer numbers its transactions (Delta's `txn`).
+An *application* is an id under which a writer numbers its transactions (Delta's `txn`). A table is *altered* if it
+differs from its spec.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import pyarrow as pa
 
 from ledger.errors import LedgerDamaged
 
-#: In commits.
+#: A table's property, in commits.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-#: Delta's defaults.
+#: Delta's defaults of the next two properties.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
@@ -26,7 +27,7 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604
 
 
 class Kept(NamedTuple):
-    """In seconds."""
+    """A table's retention, in seconds."""
 
     log_retention: int
     deleted_file_retention: int
@@ -75,7 +76,7 @@ class PartitionFilter(Protocol):
         """Return whether the filter names a whole partition, given by its columns' values or their texts."""
 
     def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
-        """Return the partitions one by one, if the filter names values for each of these columns; else None."""
+        """Return the named partitions, if the filter names values for each of these columns; else None."""
 
 
 class Fact(NamedTuple):
@@ -93,11 +94,11 @@ class Fact(NamedTuple):
 
 
 class Ordinals(NamedTuple):
-    """A column of ordinals. No two rows of a partition may share one.
+    """A column of ordinals. No two rows of a partition may have the same ordinal.
 
-    A join of files repairs rows that do. It sorts the files' rows by `column`, then by `earliest`, and keeps the first
-    row of each ordinal. Rows equal to it are dropped. Others get new ordinals, from 0, in the partition that
-    `new_partition` returns for the old one's values.
+    `join_files` repairs rows with the same ordinal. It sorts the files' rows by `column`, then by `earliest`, and keeps
+    the first row of each ordinal. Rows equal to this row are dropped. Others get new ordinals, from 0, in the partition
+    that `new_partition` returns for the old partition's values.
     """
 
     column: str
@@ -109,7 +110,7 @@ class StagedFolders(NamedTuple):
     """Folders below a table. One commit publishes the files of a folder.
 
     Attributes:
-        folder_of: Returns the folder that a path is in; None: it is in no such folder.
+        folder_of: Returns the folder that a path is in; None: the path is in none.
         application: Returns the application id of the folder's transaction in that commit.
         published: The version of that transaction.
     """
@@ -123,14 +124,14 @@ class StagedFolders(NamedTuple):
 class TableSpec:
     """The description of a table. `key` has the columns that identify a row in its partition.
 
-    Raises ValueError for columns that the client cannot write as Delta's protocol has them.
+    Raises ValueError for a column whose type does not fit its use.
     """
 
     name: str
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
-    #: The columns of the statistics of direct appends and joins. Empty: statements make all appends.
+    #: Direct appends and joins (see `log`) write statistics of these columns. Empty: the engine makes each append.
     statistics: tuple[str, ...] = ()
     #: A row that has a value in one of these columns is settled: see `rewrite`.
     final_columns: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class TableSpec:
     #: Partition columns. On a local path, a delete by delta-rs does not conflict with commits to partitions with other
     #: values in these columns (unless somebody altered the table).
     independent_by: tuple[str, ...] = ()
-    #: The error LedgerDamaged for edits that insert two rows with one key; None: raise ValueError.
+    #: The message of LedgerDamaged if edits insert two rows with one key; None: raise ValueError.
     duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
@@ -233,8 +234,8 @@ def nothing_late() -> Mapping[str, Any]:
 class Commit:
     """One commit of a table's history.
 
-    `timestamp` is in milliseconds, by the writer's clock (through Spark: the time of the entry's file). `path` is the
-    path of a MERGE (see `statements`), and empty for other commits.
+    `timestamp` is in milliseconds, by the writer's clock (through Spark: the time of the entry's file). `path` tells
+    whether a MERGE was direct or a statement (see `statements`). For other commits it is empty.
     """
 
     version: int
@@ -258,11 +259,12 @@ class StagedFile:
 
 
 class DeltaTables(Protocol):
-    """Some Delta tables by name. Threads share the object.
+    """Delta tables by name. Threads share the object.
 
     Methods that reach the storage may raise StorageFailed, LedgerDamaged, TableAltered and ForkedProcess. A method that
-    commits may raise Conflict. `merge` and `add_rows` return the version that they committed. If others commit at the
-    same time, `configure`, `mark`, and `add_rows` of several transactions by Spark, may return a later version.
+    commits may raise Conflict. `merge` and `add_rows` return the version that they committed. But if others commit at
+    the same time, `configure` and `mark` may return a later version, and so may Spark's `add_rows` with several
+    transactions.
     """
 
     name: str
@@ -275,7 +277,7 @@ class DeltaTables(Protocol):
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why a table's newest version is not read or written, and what to do, in TableAltered's words; None:
-        unknown.
+        no reason is known.
 
         `appends`: the caller only reads and appends rows, so an append-only table will do.
         """
@@ -306,7 +308,7 @@ class DeltaTables(Protocol):
         """Return the newest versions of some tables, by name. Mostly cheaper than `version`."""
 
     def generation(self) -> int:
-        """Return how many replacements of these tables were found since they were opened, without a request."""
+        """Return how many replacements of these tables were found since they were opened, from memory."""
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
         """Return all rows of some partitions, as of the newest version.
@@ -338,12 +340,12 @@ class DeltaTables(Protocol):
         """Return the files that may hold rows above `bound` in a column: sizes in bytes, by path below the table's
         folder.
 
-        Only partitions with `value` in their first column count. A bound of instants is in milliseconds. Returns None
-        if the client does not know the files' facts.
+        Only partitions with `value` in their first column are looked at. A bound of instants is in milliseconds.
+        Returns None if the client does not know the files' facts.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column of numbers; None: there is none. Files without statistics are read."""
+        """Return the largest value of a column of numbers; None: it has no value. Files without statistics are read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since` that the log still has, oldest first."""
@@ -354,11 +356,13 @@ class DeltaTables(Protocol):
     # --- commits
 
     def is_direct(self, table: str) -> bool:
-        """Return whether the client is known to commit rows directly. The call makes no request."""
+        """Return whether direct commits of rows are known to be possible. The call makes no request."""
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
-        """Return why only statements commit rows to a table, as a reason (`statements`) and its words; None: the client
-        does."""
+        """Return why only statements commit rows to a table: a reason of `statements`, and a text for people.
+
+        Returns None if direct commits do so, too.
+        """
 
     def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
         """Return, as SQL, the statement that does the same as `merge`, for edits in a view `source`.
@@ -422,8 +426,8 @@ class DeltaTables(Protocol):
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         """Join the many small files of some partitions into few large ones. Return whether any were joined.
 
-        Only rows that share an ordinal change (see Ordinals). `growing`: for frequent calls, which join only
-        smaller files. Through delta-rs, an altered table stays as it is.
+        Only rows that share an ordinal change (see Ordinals). `growing`: rows still arrive there, so join only smaller
+        files. Through delta-rs, an altered table stays as it is.
         """
 
     def vacuum(self, table: str) -> None:
@@ -446,7 +450,7 @@ def require_generation(table: str, expected: int | None, current: int) -> None:
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
     if transaction is not None and committed not in (None, transaction[1] - 1):
-        raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
+        raise Conflict(f"{transaction[0]} committed {committed} last, so it cannot commit {transaction[1]} now")
 
 
 def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:

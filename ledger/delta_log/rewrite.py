@@ -1,10 +1,10 @@
 """Rewrites of a partition's files by edits, and checks of the assumptions of edits.
 
-**Files that are replaced.** An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows.
-A row is *settled* if it has a value in one of the `final_columns` of its table's spec, and no value of
-`still_changing`. Settled rows hardly ever change, and are many. So they get files of their own once there are ENOUGH of
-them. A file is joined with new settled rows if it has at most twice as many rows as these, and if all together are at
-most FULL. A partition has about a dozen files at most, and one for each FULL rows.
+An edit replaces the files that have a changed row, and files with fewer than ENOUGH rows. A row is *settled* if it has
+a value in one of the `final_columns` of its table's spec, and no value of `still_changing`. Settled rows hardly ever
+change, and are many. So they get files of their own once there are ENOUGH of them. A file is joined with new settled
+rows if it has at most twice as many rows as these, and if all together are at most FULL rows. A partition has about a
+dozen files at most, and one for each FULL rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, TableSpec
 from ledger.errors import LedgerDamaged
 
-#: The most rows, or edits, that are compared without a query of Arrow's: to plan one takes a third of a millisecond.
+#: The most rows, or edits, that are compared without a query of Arrow's: planning a query takes 0.3 ms.
 FEW_ROWS = 1_000
 VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
@@ -150,24 +150,28 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     file_of = np.repeat(np.arange(len(files)), sizes)
     is_kept = np.ones(rows.num_rows, dtype=bool)
     is_kept[matches(rows, edits, table.key)[0]] = False
-    coming = _rows_after_edits(edits, table)
-    arriving, staying = _find_settled(coming, table), _find_settled(rows, table) & is_kept
-    gone = sizes < ENOUGH
-    gone[file_of[~is_kept]] = True
+    new_rows = _rows_after_edits(edits, table)
+    new_settled, kept_settled = _find_settled(new_rows, table), _find_settled(rows, table) & is_kept
+    is_replaced = sizes < ENOUGH
+    is_replaced[file_of[~is_kept]] = True
     while True:
-        count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
-        joined = ~gone & (sizes <= 2 * count)
+        count = np.count_nonzero(new_settled) + np.count_nonzero(kept_settled[is_replaced[file_of]])
+        is_joined = ~is_replaced & (sizes <= 2 * count)
         # Larger files stay as they are.
-        if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
+        if count < ENOUGH or not is_joined.any() or count + sizes[is_joined].sum() > FULL:
             break
-        gone |= joined
-    chosen = is_kept & gone[file_of]
-    after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
-    settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
-    parts = [after.filter(pa.array(chosen_part)) for chosen_part in (~settled, settled)] if settled.any() else [after]
+        is_replaced |= is_joined
+    chosen = is_kept & is_replaced[file_of]
+    written_rows = pa.concat_tables([rows.filter(pa.array(chosen)), new_rows])
+    settled = np.concatenate([kept_settled[chosen], new_settled]) & (count >= ENOUGH)
+    parts = (
+        [written_rows.filter(pa.array(chosen_part)) for chosen_part in (~settled, settled)]
+        if settled.any()
+        else [written_rows]
+    )
     # The rows are kept in memory, and each commit would add a chunk.
     written = [part.combine_chunks() for part in parts if part.num_rows]
-    return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
+    return Rewrite([path for path, is_old in zip(files, is_replaced) if is_old], written)
 
 
 def _rows_after_edits(edits: pa.Table, table: TableSpec) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Commits of Delta through Spark: their metadata, their transactions, and a lost race as Conflict."""
+"""Commits of Delta through Spark: their metadata, their transaction ids, and a lost race as Conflict."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def committing(
 ) -> Iterator[SparkSession]:
     """Return a context in which the session's commits carry this metadata. `jobs` names the session's jobs.
 
-    Raises Conflict for a lost race, for CHANGED_MEANWHILE, and for a log listing with a gap.
+    Raises Conflict for a lost race, for a MERGE that found the table changed (CHANGED_MEANWHILE), and for a gap in
+    Spark's list of the log (see `history`).
     """
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
@@ -62,7 +63,7 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 
 
 def commit_rows(session: SparkSession, begun: Any, frame: DataFrame, *transactions: tuple[str, int]) -> None:
-    """Append rows and carry several transactions: a DataFrame's own writer can carry only one."""
+    """Append rows under several transaction ids: a DataFrame's own writer takes only one."""
     converters = jvm_of(session).scala.jdk.javaapi.CollectionConverters
     files = list(converters.asJava(begun.writeFiles(frame._jdf)))
     _commit(session, begun, [*_marks(session, transactions), *files])
@@ -95,9 +96,9 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 def read_committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
-    Raises Conflict if there is none: Delta silently skips a write under a committed transaction.
+    Raises Conflict if there is none: Delta silently skips a write whose transaction id was committed before.
     """
     version = session.conf.get(LAST_VERSION)
     if version is None:
-        raise Conflict("nothing was committed: the transaction was committed before")
+        raise Conflict("nothing was committed: an earlier commit has this transaction id")
     return int(version)

@@ -36,7 +36,7 @@ HDFS = "hdfs"
 
 
 class HadoopFiles:
-    """Storage of the table at a location. `session` returns the thread's session.
+    """Storage of the table at a location.
 
     `sync`: on HDFS the data nodes have a direct commit's files on their disks before others can see it.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IDEMPOTENT_WRITES = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 #: Settings of the ledger's own sessions.
 EVERY_TRANSACTION = {
-    # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
+    # In UTC, a deadline is the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
     # A read must return all rows, or fail.
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -87,13 +87,13 @@ def require_executors_here(root: str, spark: SparkSession) -> None:
         raise UnsafeStorage(
             f"{root} is a path of this machine, and the session has executors on {', '.join(elsewhere)}, which would "
             "write to disks of their own. Take a place that all of them see (s3://, abfss://, gs://, hdfs://). If it "
-            "is a mount that all of them share, file locks need not work there between machines: say that only one "
-            "driver ever writes, Settings(single_driver=True)"
+            "is a mount that all of them share, file locks may fail there between machines: say that only one driver "
+            "ever writes, Settings(single_driver=True)"
         )
 
 
 def find_other_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return the hosts to none of whose addresses this process can bind."""
+    """Return the hosts that are not this machine: this process can bind to none of their addresses."""
     return sorted(host for host in hosts if not _is_here(host))
 
 
@@ -140,7 +140,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, scheme: str = 
     )
 
 
-#: By package, the first version that the ledger was run with, and the first later one that it was not run with. Before
+#: By package, the first version that the ledger was run with, and the first later version that it was not. Before
 #: 1.6.6 delta-rs fails on upkeep's deletes and on the views.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 

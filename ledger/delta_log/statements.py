@@ -3,10 +3,10 @@
 Literals on partition columns narrow the MERGE, so that writers of other partitions do not conflict with it.
 
 **Checks of an edit's assumptions.** delta-rs ignores an update that finds no row. So the client compares the edits with
-the rows that they were decided on, and delta-rs runs `plain_merge` on the version of these rows. Its commit fails if
-others committed to these partitions since. Spark runs `checking_merge` on the newest version.
+the rows that they were decided on, and delta-rs runs `plain_merge` on the version of these rows. The commit fails if
+others committed to the rows' partitions since. Spark runs `checking_merge` on the newest version.
 
-A *path* here is a way to commit, not that of a file. Both ways have the same result. Statements mostly take longer.
+A *path* here is a way to commit: directly, or by a statement, which mostly takes longer. Both have the same result.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class CommitKind(NamedTuple):
-    """A kind of commits of rows. `reason` is why a statement made them (empty: direct)."""
+    """The kind of a commit of rows. `reason` is why a statement made it (empty: direct)."""
 
     purpose: str
     table: str
@@ -197,7 +197,7 @@ def no_purpose(metadata: Mapping[str, Any]) -> str:
 
 
 class Paths:
-    """Counts the commits of rows of this process by their paths. Threads share the object."""
+    """Counts this process's commits of rows by their kinds. Threads share the object."""
 
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
         self._engine, self._purpose_of = engine, purpose_of
@@ -222,7 +222,7 @@ class Paths:
     ) -> int:
         """Commit rows, count the commit, and return its version.
 
-        `by_statement` gets the reason for a statement, if `directly` raises NotDirect.
+        If `directly` raises NotDirect, `by_statement` is called with the reason.
         """
         try:
             version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)

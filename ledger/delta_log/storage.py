@@ -40,7 +40,7 @@ Stamp = tuple[int, ...]
 SMALL = 1 << 20
 #: The most bytes that one ObjectFiles or one FileRows keeps in memory.
 KEPT = 64 << 20
-#: The bytes of an Arrow table of few rows without its rows (measured).
+#: The bytes that a small Arrow table takes besides its rows (measured).
 TABLE_OVERHEAD = 20_000
 #: The most requests for single files at the same time.
 AT_ONCE = 8
@@ -84,7 +84,7 @@ class LogEntries(Protocol):
 
 
 class Storage(LogEntries, Protocol):
-    """The files that commits read and make. The methods raise what the storage raises."""
+    """The files that commits read and make."""
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
         """Return a context with the log's current folder, even if another folder takes its place meanwhile.
@@ -117,7 +117,7 @@ class Storage(LogEntries, Protocol):
     def find_newest_from(self, version: int) -> int | None:
         """Return the newest version, by a search from a version that existed; None: that version is gone.
 
-        An object store does not check whether it is gone.
+        On an object store, the call does not check whether that version is gone.
         """
 
 
@@ -144,7 +144,7 @@ class TableStorage(Storage, Protocol):
         """
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        """Return a column (in any case of its name) of all rows in some files; None: one of the files lacks it."""
+        """Return a column (its name in any case) of all rows in some files; None: one of the files lacks it."""
 
 
 def log_file(version: int) -> str:
@@ -353,7 +353,7 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        # A context manager of our own could clean up after an interrupt, when the descriptor is closed already.
+        # Not by a context manager: after an interrupt, it might clean up when the descriptor is closed already.
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
@@ -368,9 +368,9 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Put a whole file in place of an existing one in one step.
+        """Put a whole file under a name, in one step, also in place of another file.
 
-        Hadoop's checksum of the old file is removed: Spark would compare the new file with it.
+        Hadoop's checksum of the other file is removed: Spark would compare the new file with it.
         """
         temporary = _temporary_name()
         try:
@@ -431,7 +431,7 @@ def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str
 
 
 class FileRows:
-    """The rows of files with all columns of the table. Up to KEPT bytes are kept in memory."""
+    """The rows of data files, with all columns of the table. Up to KEPT bytes are kept in memory."""
 
     def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
@@ -448,7 +448,7 @@ class FileRows:
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
 
     def _renew(self) -> None:
-        """Another thread of the parent may have been changing what is kept."""
+        """Forget all rows: another thread of the parent may have been changing them."""
         self._lock, self._size = threading.Lock(), 0
         self._kept.clear()
 

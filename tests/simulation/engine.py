@@ -204,7 +204,7 @@ class SimulatedEngine:
             for one in transactions:
                 committed = known.transaction_version(one[0], base)
                 if committed is not None and committed >= one[1]:
-                    raise Conflict("nothing was committed: the transaction was committed before")
+                    raise Conflict("nothing was committed: an earlier commit has this transaction id")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
         with_it: dict[str, Any] = {"also": beside, "ends": ends, "is_synced": False}
         version = self._commit(table, known, base, [], added, metadata, None, transactions, **with_it)
