@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.connection import get_async_connection
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from ledger.airflow.conditions import Announcements, Condition, event_of
 from ledger.airflow.hook import DEFAULT_CONNECTION, place_of
@@ -154,34 +153,10 @@ class LedgerQueueTrigger(BaseEventTrigger):
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
 
+        from ledger.airflow.acknowledging import AcknowledgedLooks
+
         return AcknowledgedLooks(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         async for event in shared_stream:
             yield TriggerEvent(event)
-
-
-class AcknowledgedLooks(SharedStreamProducer):
-    """Looks at a queue, for all triggers with the same arguments.
-
-    After an announcement, no other follows until Airflow says whether the event was stored. If the event was lost, the
-    next look announces the work that waits by then.
-    """
-
-    def __init__(self, trigger: LedgerQueueTrigger) -> None:
-        self._trigger, self.announcements, self._open = trigger, trigger.announcements(), False
-
-    async def open_stream(self) -> AsyncIterator[tuple[Any, Counts]]:
-        """Yield announcements for ever, each with the event and the counts."""
-        trigger = self._trigger
-        async for counts in watch_counts(trigger.ledger_conn_id, trigger.ledger_queue, trigger.poll_interval):
-            if not self._open and self.announcements.due(counts, time.monotonic()):
-                self._open = True
-                yield event_of(trigger.ledger_conn_id, trigger.ledger_queue, counts), counts
-
-    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Note each announcement whose event was stored."""
-        for item in batch:
-            self._open = False
-            if item.outcome.is_clean:
-                self.announcements.note_announced(item.broker_payload, time.monotonic())

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -206,10 +208,22 @@ def test_an_event_that_is_not_stored_yet_holds_back_the_next(queue):
     assert shared(scenario, LedgerQueueTrigger("flights", **SOON)) == [(0, 1), (0, 1)]
 
 
+def test_an_airflow_without_shared_streams_imports_all_that_it_can_use():
+    """As 3.1 and 3.2, which have no module of this name."""
+    code = (
+        "import sys; sys.modules['airflow.triggers.shared_stream'] = None; "
+        "import ledger.airflow.operators, ledger.airflow.work_operators, ledger.airflow.messaging; "
+        "from ledger.airflow.triggers import LedgerQueueTrigger; "
+        "print(LedgerQueueTrigger('flights').shared_stream_key())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0 and run.stdout.splitlines()[-1] == "None", run.stderr
+
+
 def test_an_event_that_was_lost_is_announced_again():
     from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
-    from ledger.airflow.triggers import AcknowledgedLooks
+    from ledger.airflow.acknowledging import AcknowledgedLooks
 
     for outcome, due in ((AdvanceOutcome(acked=1, failed=1), True), (AdvanceOutcome(acked=2, failed=0), False)):
         from ledger import Counts
