@@ -10,9 +10,9 @@ register a function that renews them directly after the fork.
 delta-rs, obstore and a Spark session do not work in a child. If an ancestor has used such a library, `require_own`
 raises ForkedProcess, instead of a call that hangs or panics.
 
-If another thread uses Arrow's locks or allocator at the moment of the fork, the child's next call that needs them would
-hang. So a fork waits until no other thread is in a function that is marked `uses_arrow`, for at most FORK_SECONDS. If a
-thread still is in one, the marked functions raise ForkedProcess in the child, and no object is renewed there.
+If another thread uses Arrow's locks or allocator at the fork, the child's next call that needs them would hang. So a
+fork waits until no other thread is in a function that is marked `uses_arrow`, for at most FORK_SECONDS. If a thread
+still is in one, the marked functions raise ForkedProcess in the child, and no object is renewed there.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ class _ArrowUse:
     def shut(self, thread: int, until: float) -> None:
         """Lock the door for a fork by this thread, and wait until no other thread uses Arrow, at most until `until`.
 
-        A long call must not keep all others waiting: after SHUT_SECONDS the door is opened until the calls of that
-        moment end. No fork waits for a call for which the last fork waited in vain.
+        A long call must not keep others waiting: after SHUT_SECONDS the door is opened until the calls of that moment
+        end. A fork does not begin to wait if only calls run for which the last fork waited in vain.
         """
         while True:
             self.door.acquire()
