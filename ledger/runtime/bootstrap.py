@@ -75,7 +75,7 @@ class Environment:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Return, by the stamp, whether the environment lacks something or is out of date."""
+        """Return whether, by the stamp, something is missing or out of date."""
         stamp = self._read_stamp()
         return (
             stamp.get("contents") != self.contents()
