@@ -1,7 +1,4 @@
-"""Ledgers, queues, claims and results as small HTML tables for notebooks, with every text escaped.
-
-This module imports none of the classes that it shows.
-"""
+"""Ledgers, queues, claims and results as small HTML tables for notebooks, with every text escaped."""
 
 from __future__ import annotations
 
@@ -19,14 +16,13 @@ BAR_STATES = (
     ("deleted", "#3f8f6b"),
 )
 MOST_QUEUES, MOST_OUTCOMES = 50, 20
-#: In characters.
 MOST_ERROR_CHARACTERS = 200
 _OUTCOME_COLUMNS = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
 def render_table(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
-    """Return a table of names and values. Above it are the title and `below`, which is HTML."""
+    """Return a title, the HTML `below`, and a table of names and values."""
     lines = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(_format_value(value))}</td></tr>'
@@ -87,7 +83,7 @@ def render_claim(claim: Any) -> str:
 
 
 def render_outcomes(outcomes: Sequence[Any]) -> str:
-    """Return outcomes as HTML: the counts of both kinds, and the first MOST_OUTCOMES, failed ones first."""
+    """Return outcomes as HTML: the counts of successes and failures, and the first MOST_OUTCOMES, failures first."""
     if not outcomes:
         return "<b>no outcomes</b>"
     failed = sum(not outcome for outcome in outcomes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
 
-#: Changes in the numbers of stored, in-flight and deleted messages.
+#: By event, the changes in the numbers of stored, in-flight and deleted messages.
 _CHANGES_BY_EVENT = {
     "granted": (-1, 1, 0),
     "released": (1, -1, 0),
@@ -40,7 +40,7 @@ class ClaimSpan:
 
     The claim ends once all of its messages are settled or hidden, or at its deadline if it ran out. Only a later
     receive of its messages shows that it ran out. `end` is None while no event shows the end. `taken_over` counts the
-    messages of expired claims that the granting commit took over, for all of its claims together.
+    messages of expired claims that the granting commit took over: the same for all claims of the commit.
     """
 
     owner: str
@@ -54,7 +54,7 @@ class ClaimSpan:
     until: float = 0.0
     #: By deadline, the number of messages without a known outcome.
     left: dict[float, int] = field(default_factory=dict)
-    #: By deadline of released messages that are hidden, the instant since which they are hidden.
+    #: By deadline of hidden messages, the instant since which they are hidden.
     hidden: dict[float, float] = field(default_factory=dict)
 
 
@@ -62,8 +62,8 @@ class Timeline:
     """The events of one queue, with instants as seconds since `start`.
 
     `events` are rows of the view `receipts`, with instants in milliseconds. `timeout` is the queue's visibility timeout
-    in seconds. Earlier releases recorded parked messages as "extended": such an event counts as parked if it has a
-    reason, or extends for longer than `timeout` and than the claim's own timeout.
+    in seconds. Older releases of ledger recorded parked messages as "extended": such an event counts as parked if it
+    has a reason, or extends for longer than `timeout` and than the claim's own timeout.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:

@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-#: The owners whose first claim came last are shown.
+#: Of more owners, those are shown whose first claims came last.
 MOST_OWNERS = 30
 _DAY_SECONDS = 86_400
 

@@ -1,8 +1,8 @@
 """Attempt ids: a send or receive that is repeated under the same id is the same call (F3 of docs/reference/rules.md).
 
 A different send under the same id is an error: otherwise, if two tasks shared an id, the second task's messages would
-silently be dropped. A repeated receive gets the claim that the earlier one still holds, and is an error only if it asks
-for fewer messages.
+silently be dropped. A repeated receive gets the claim that the earlier receive still holds. It is an error only if it
+asks for fewer messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALONE = Share(0, 1)
 
 
 class Attempt(NamedTuple):
-    """A send under an attempt id. `content` is a number for the messages: see `hash_content`."""
+    """A send under an attempt id. `content` is a number that stands for the messages: see `hash_content`."""
 
     attempt_id: str
     queue: str
@@ -45,8 +45,8 @@ class Attempt(NamedTuple):
     def transaction(self) -> tuple[str, int]:
         """The application id and version of the send's transaction in Delta's log.
 
-        One attempt id cannot send to two queues, because the application id does not name the queue. Only the version
-        after the last committed one can be committed, and all contents are even: no other send can be committed under
+        One attempt id cannot send to two queues, because the application id does not name the queue. After a committed
+        version only the next number may be committed. All contents are even, so no other send can be committed under
         the id.
         """
         return f"attempt/{self.attempt_id}", self.content
@@ -68,7 +68,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_id(value: object, field: str) -> str | None:
-    """Return `value` if it can be an attempt id. Raises InvalidParameterValue."""
+    """Return `value` if it is None or can be an attempt id. Raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
         encode_text(field, value or "")
         return value
@@ -119,7 +119,7 @@ def parse_claim_id(attempt: str, attempt_id: str | None) -> tuple[int | None, in
 
 
 def hash_content(queue: str, entries: Iterable[Entry]) -> int:
-    """Return a number for messages in their order, without delays: the queue's default may change before a retry."""
+    """Return a number for messages in their order. Delays do not count: the queue's may change before a retry."""
     digest = hashlib.sha256(_frame_parts([queue, "list"]))
     for entry in entries:
         attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]

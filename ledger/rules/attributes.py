@@ -1,6 +1,6 @@
 """Queue names, queue attributes and tags: kinds, ranges, defaults, and checks.
 
-The values of attributes are text, as in SQS. Q7, V8 and V9 are rules of docs/reference/rules.md.
+The values of attributes are text, as in SQS.
 """
 
 from __future__ import annotations
@@ -76,20 +76,21 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # "fenced" refuses changes through a replaced receipt, as SQS documents. "recorded" accepts these and late changes,
+    # "fenced" refuses changes through a replaced receipt, as SQS documents. "recorded" accepts them, and late changes,
     # as SQS was recorded to do. On FIFO queues the attribute has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes, but not through replaced receipts. See also `attributes._set_late_change`.
+    # "accept" accepts late changes: through the last receipt, after its deadline or a release. See also
+    # `_set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
     # 0 is no bound. Deleted, expired and moved messages do not count.
     "MaximumMessages": WholeNumber(0, 0, limits.MAXIMUM_STORED),
-    # Counts the same messages, compressed in data files. 0 is no bound.
+    # The bytes of the same messages, compressed in data files. 0 is no bound.
     "MaximumStoredBytes": WholeNumber(0, 0, limits.MAXIMUM_STORED_BYTES),
 }
 ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
-#: An answer in SQS's form leaves these out.
+#: An answer in SQS's form leaves these attributes out.
 OURS = frozenset(OUR_ATTRIBUTES)
 FIFO_ATTRIBUTES: dict[str, Choice] = {
     "FifoQueue": Choice("true", ("true",)),
@@ -99,7 +100,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
 }
 #: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `complete_attributes`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: Each attribute has its error's bound. FifoQueue's bound is recorded.
+#: By attribute, the bound in its error. FifoQueue's bound is recorded.
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",
@@ -145,8 +146,7 @@ def complete_attributes(
 ) -> dict[str, str]:
     """Return all attributes of a queue as text. `given` replaces `stored`, which replaces the defaults.
 
-    Raises InvalidAttributeName, InvalidAttributeValue, and InvalidParameterValue, which a wrong redrive policy raises,
-    too.
+    Raises InvalidAttributeName, InvalidAttributeValue and InvalidParameterValue.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -215,7 +215,7 @@ def answer_attributes(stored: Mapping[str, str]) -> dict[str, str]:
     return answer
 
 
-#: The documentation of tags: "Don't use the reserved prefix aws: in tag names", in any case of letters.
+#: SQS's documentation of tags: "Don't use the reserved prefix aws: in tag names". Capitals make no difference.
 RESERVED_TAGS = "aws:"
 
 
@@ -274,7 +274,7 @@ def queue_name_of(queue_id: str) -> str:
 
 
 def retention_period(attributes: Mapping[str, str]) -> int:
-    """Return for how many milliseconds a queue keeps a message (Q7)."""
+    """Return for how many milliseconds a queue keeps a message."""
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 
@@ -302,7 +302,10 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
 
 
 def _set_late_change(given: Mapping[str, str], values: dict[str, str]) -> None:
-    """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange."""
+    """Set LateChange in `values` as Receipts implies, if `given` has Receipts and no LateChange.
+
+    Raises InvalidAttributeValue if the two contradict each other.
+    """
     if "Receipts" in given and "LateChange" not in given:
         values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
     if values["Receipts"] == "recorded" and values["LateChange"] == "reject":

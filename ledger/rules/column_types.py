@@ -73,7 +73,6 @@ def drop_char_length(kind: Any) -> Any:
 
 
 def parse_decimal(kind: Any) -> tuple[int, int] | None:
-    """Return the precision and scale of a decimal type."""
     match = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     return None if match is None else (int(match[1]), int(match[2]))
 
@@ -96,9 +95,9 @@ def name_type(kind: Any) -> str:
 
 
 def find_wider_type(given: Any, column: Any) -> str | None:
-    """Return the number type that is wide enough for two number types, or None.
+    """Return the number type that comes nearest to holding two number types, or None.
 
-    Each value is still checked: a double does not hold every long.
+    For long and a float type this is double, which does not hold every long: the caller checks each value.
     """
     given, column = drop_char_length(given), drop_char_length(column)
     if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
@@ -117,7 +116,7 @@ def find_wider_type(given: Any, column: Any) -> str | None:
 
 
 def widen_type(given: Any, column: Any) -> Any:
-    """Return the type of a column that holds values of both types, or the column's own type if there is none."""
+    """Return the type of a column that holds values of both types, or the column's own type if no type does."""
     given, column = drop_char_length(given), drop_char_length(column)
     if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
         to = find_wider_type(given, column) if fit(given, column) is Fit.EXACT else None
@@ -173,7 +172,7 @@ def find_unread_type(kind: Any) -> str | None:
 
 
 def find_repeated_field(kind: Any, path: str = "") -> str | None:
-    """Return the path of a field whose name differs from another of its struct at most in capitals."""
+    """Return the path of a field that has the same name, ignoring case, as another field of its struct."""
     if isinstance(kind, str):
         return None
     seen = set[str]()
@@ -191,7 +190,7 @@ def find_repeated_field(kind: Any, path: str = "") -> str | None:
 
 
 def has_local_time_in_map(kind: Any) -> bool:
-    """Return whether a map has a timestamp_ntz inside.
+    """Return whether a type has a map with a timestamp_ntz inside.
 
     delta-rs makes no table with such a column: it does not see that the table needs the feature timestampNtz.
     """
@@ -232,7 +231,7 @@ def _fit_of_plain(given: str, column: str) -> Fit:
     holds = _digits_of(column)
     if holds is None:
         return Fit.NEVER
-    # Not every number with a whole-number type's count of digits fits into the type.
+    # A byte has 3 digits, but does not hold every number of 3 digits.
     whole = holds[0] - holds[1] - (column in INTEGERS)
     return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
 

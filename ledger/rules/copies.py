@@ -2,12 +2,12 @@
 
 Each part of a copy is one commit to the target, which appends messages and notes the copy's progress. A part can only
 be committed directly after the part before it, and a repeated copy continues with the next part. So a copy sends no
-message twice, and skips none that is still there.
+message twice, and skips no message that is still in the source.
 
-The marks of the progress must stay true while the source changes. For a file the mark is a number of row groups. For a
-queue the marks are the `Position` of the last message that was read, and the arrival of the newest message when the
-copy began. A message keeps its position until it is moved. Of later messages only dead letters of a standard queue are
-copied: they keep an earlier arrival.
+The progress has *marks* of where the next part begins, which stay true while the source changes. For a file the mark is
+a number of row groups. For a queue the marks are the arrival of the newest message when the copy began, and the
+`Position` of the last copied message. A message keeps its position until it is moved. Messages that come later are not
+copied, except dead letters of a standard queue, which keep an earlier arrival.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import NamedTuple
 from ledger.rules.message_id import SEGMENT_LENGTH
 from ledger.rules.visibility import Retention
 
-#: The hexadecimal digits of half a segment's name.
-_HALF = 12
+_HALF_DIGITS = 12
 
 
 class Position(NamedTuple):
-    """A message's place in the order of a copy: the oldest first, and a FIFO queue's group in its order.
+    """A message's place in the order of a copy: the oldest message first, and each FIFO group in its order.
 
-    Each number fits into a transaction of Delta's log.
+    Each number can be the version of a transaction id in Delta's log.
     """
 
     arrived_at: int
@@ -37,14 +36,14 @@ class Position(NamedTuple):
 
 
 class CopyProgress(NamedTuple):
-    """A copy's committed parts, the messages in them, and where the next part begins."""
+    """The number of a copy's committed parts and of the messages in them, and where the next part begins."""
 
     parts: int
     messages: int
     marks: tuple[int, ...]
 
     def transactions(self, key: str) -> list[tuple[str, int]]:
-        """Return the transactions of a part's commit. The first one commits only directly after the part before."""
+        """Return the transaction ids and versions of a part's commit. The first pair puts the parts in order."""
         marks = [(mark_application(key, number), mark) for number, mark in enumerate(self.marks)]
         return [(application(key), self.parts), (messages_application(key), self.messages), *marks]
 
@@ -56,7 +55,7 @@ def position(arrived_at: int, sent_at: int, sequence_number: int | None, segment
 def segment_numbers(segment: str) -> tuple[int, int]:
     """Return a segment's name as two numbers, which sort in the order of the names."""
     digits = segment[:SEGMENT_LENGTH].replace("-", "")
-    return int(digits[:_HALF], 16), int(digits[_HALF:], 16)
+    return int(digits[:_HALF_DIGITS], 16), int(digits[_HALF_DIGITS:], 16)
 
 
 def copy_key(kind: str, source: str, target: str, attempt_id: str | None) -> str:
@@ -81,8 +80,8 @@ def instants_in_target(
 ) -> tuple[int, int]:
     """Return when a copied message counts as sent, and from when it may be received, in milliseconds.
 
-    A message from the future, or one that the new queue would expire at once, counts as sent now. On a FIFO queue every
-    copy does: otherwise it could come before older messages of its group.
+    `kept_since` is the arrival in the source. A message from the future, or one that the target would expire at once,
+    counts as sent now. So does every message on a FIFO queue: otherwise it could precede older ones of its group.
     """
     is_kept = not fifo and kept_since <= now < retention.ends(kept_since)
     sent_at = kept_since if is_kept else now

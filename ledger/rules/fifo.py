@@ -30,7 +30,7 @@ def select_receivable(members: Iterable[Member], now: int) -> list[Any]:
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are returned
     unless you delete the message or it becomes visible." A hidden member holds back only the later members of its group
-    (recorded: fifo_group_visibility_extends_with_change_message_visibility). F4: a gone member holds back none.
+    (recorded: fifo_group_visibility_extends_with_change_message_visibility). F4: a gone member holds back no other.
 
     F2, recorded: groups come whole, in the order in which they became receivable. A group became receivable when its
     first visible message came or when its last hold ended, whichever was later. Holds of gone messages count, unless
@@ -62,9 +62,9 @@ def place_of_group(since: int, ended: int | None) -> tuple[int, bool]:
 
 
 def hold_ended(record: Record, expires_at: int) -> int | None:
-    """Return when the last hold or lock of a message ended or will end.
+    """Return when the last hold or lock of a message ended or will end; None if there was none.
 
-    That is its deadline, delete or expiry, whichever comes first.
+    The end is the deadline, the delete or the expiry, whichever comes first.
     """
     if record.visible_at is None:
         return None
@@ -102,7 +102,7 @@ REPAIRS = 8
 
 
 def clock_repairs_application(queue: str, slot: int = 0) -> str:
-    """Return the application id under which a clock's repair notes how many sends came before it.
+    """Return the application id under which a clock's repair notes how many sends came before the repair.
 
     The instants of these sends may be in the future. Each of the last REPAIRS repairs has a slot.
     """

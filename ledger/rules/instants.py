@@ -1,4 +1,4 @@
-"""The present time of a ledger whose drivers have different clocks."""
+"""The time of a ledger whose drivers have different clocks, and the repair of what a clock ahead recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def advance_to_last_commit(now: int, last_commit: int, maximum_skew: float) -> int:
-    """Return `now`, or the instant of the last commit if that is later, so that time moves on.
+    """Return `now`, or the instant of the last commit if that is later, so that time never goes back.
 
     Raises ClocksDisagree if the last commit is ahead by more than `maximum_skew` seconds. By a wrong clock, a verb
     could take messages that another process still holds.
@@ -25,9 +25,9 @@ def advance_to_last_commit(now: int, last_commit: int, maximum_skew: float) -> i
 
 
 def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
-    """Raise ClocksDisagree if a clock that was ahead may have noted what has expired in a queue.
+    """Raise ClocksDisagree if a queue's note of what has expired is ahead by more than `maximum_skew` seconds.
 
-    By a note from the future, messages that are sent now could count as expired.
+    By such a note, messages that are sent now could count as expired.
     """
     what = "the queue, and what has expired in it, was changed by a clock that is ahead"
     require_alike(now, noted_at, maximum_skew, what, only_behind=True)
@@ -44,7 +44,8 @@ def require_alike(
 ) -> None:
     """Raise ClocksDisagree if `now` and `other` differ by more than `maximum_skew` seconds.
 
-    `what` names `other` in words, and `bound` the source of `maximum_skew`.
+    With `only_behind`, only if `now` is earlier. `what` names `other` in words, and `bound` the source of
+    `maximum_skew`.
     """
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
@@ -73,8 +74,7 @@ def require_steady(now: int, expected: int, maximum_skew: float) -> None:
 def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
     """Return whether another owner's commits explain that a clock says `now`, later than `expected`.
 
-    A commit explains the step if it is later than `expected` and close to `now`. Commits prove nothing about a step
-    back.
+    A commit explains the step if it is later than `expected` by more than the skew, and close to `now`.
     """
     skew = round(maximum_skew * MILLISECONDS)
     recent = now - WITNESSED * MILLISECONDS
@@ -82,10 +82,7 @@ def explains(commit_instants: Iterable[int], now: int, expected: int, maximum_sk
 
 
 def contradicts(commit_instants: Iterable[int], at: int, maximum_skew: float) -> bool:
-    """Return whether a commit that came after a note of the instant `at` is much earlier.
-
-    If so, one of the clocks was wrong.
-    """
+    """Return whether a commit that came after the note of an instant `at` is dated much earlier than `at`."""
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in commit_instants)
 
 
@@ -98,7 +95,7 @@ def put_back(
     most `skew` stays, because it is a place in an order.
 
     Args:
-        latest: The time of the message's lane, ahead of `now`. All times are in milliseconds.
+        latest: The instant of the last commit to the message's lane, ahead of `now`. All times are in milliseconds.
         longest: The longest hold that the queue allows.
         arrivals: The new values of arrivals that are ahead. The default is `now`.
     """

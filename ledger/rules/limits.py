@@ -44,7 +44,6 @@ MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 MAXIMUM_MOVE_RATE = 500
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 MAXIMUM_STORED = 999_999_999_999
-#: Just below one petabyte.
 MAXIMUM_STORED_BYTES = 999_999_999_999_999
 MILLISECONDS = 1_000
 #: With less free space the endpoint is not ready. These bytes hold some commits of its largest batches.
@@ -66,7 +65,7 @@ class Limits:
     maximum_move_rate: int | None = None
     maximum_messages: int | None = None
     maximum_stored_bytes: int | None = None
-    #: M3: whether purge_interval and deletion_interval apply.
+    #: M3: whether the settings purge_interval and deletion_interval apply.
     has_intervals: bool = False
 
 
@@ -85,7 +84,7 @@ def check_whole_number(
 ) -> int:
     """Return `value` as an int within [least, most], or raise InvalidParameterValue.
 
-    The error's bound is `bound`, by default the words that are recorded for MaxNumberOfMessages.
+    With `most`, the error's bound is `bound`, by default the words recorded for MaxNumberOfMessages.
     """
     if most is None:
         bound = f"Must be a whole number >= {least}"
@@ -163,8 +162,8 @@ NOTHING_SENT = "Nothing was sent. "
 def admit(requested: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> int | None:
     """Return how many messages a receive may get within the quota. None means all.
 
-    Without room, a standard queue raises OverLimit ("If you reach this limit, Amazon SQS returns the OverLimit error
-    message"). A FIFO queue returns 0 ("Amazon SQS returns no error messages").
+    Without room, raises OverLimit for a standard queue ("If you reach this limit, Amazon SQS returns the OverLimit
+    error message"), and returns 0 for a FIFO queue ("Amazon SQS returns no error messages").
     """
     most = limits.maximum_in_flight
     if most is None:
@@ -206,9 +205,9 @@ def _require_within(name: str, most: int | None, stored: int, added: int, found:
 
 
 def counted_sends_application(queue: str) -> str:
-    """Return the application id that counts the sends to a queue with such a bound.
+    """Return the application id that counts the sends to a queue with MaximumMessages or MaximumStoredBytes.
 
-    Of two sends at once only one can commit, so they cannot pass a bound together.
+    Of two sends at once only one can commit, so they cannot pass the bound together.
     """
     return f"quota/{queue}"
 
@@ -217,7 +216,7 @@ _SWITCH = "Queues with Limits=UNBOUNDED need not wait, nor do others with the se
 
 
 def require_purge(name: str, purged_at: int | None, limits: Limits, interval: int, now: int) -> None:
-    """Raise PurgeQueueInProgress within `interval` seconds of the queue's last purge."""
+    """With Limits=SQS, raise PurgeQueueInProgress within `interval` seconds of the queue's last purge."""
     if limits.has_intervals and purged_at is not None and now - purged_at < interval * MILLISECONDS:
         raise PurgeQueueInProgress(
             f"Only one PurgeQueue operation on {name} is allowed every {interval} seconds.",
@@ -228,7 +227,7 @@ def require_purge(name: str, purged_at: int | None, limits: Limits, interval: in
 def require_name(name: str, deleted_at: int | None, limits: Limits, interval: int, now: int) -> None:
     """Raise QueueDeletedRecently within `interval` seconds of the deletion of a queue that had this name.
 
-    `limits` are those of the new queue.
+    Only a new queue with Limits=SQS (in `limits`) has to wait.
     """
     if limits.has_intervals and deleted_at is not None and now - deleted_at < interval * MILLISECONDS:
         raise QueueDeletedRecently(

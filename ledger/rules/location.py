@@ -1,4 +1,4 @@
-"""The place of a table or a ledger: paths, URIs, catalog names, and kinds of storage.
+"""The place of a table or a ledger: paths, URIs, catalog names, kinds of storage, and their storage_options.
 
 Two processes that read a name differently could lose messages silently. So this module refuses a name that two readers
 could take for two places.
@@ -28,7 +28,7 @@ _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
 
 class Location(NamedTuple):
-    """A place. `text` is the engines' name of it: an absolute path on this machine (scheme "file"), else a URI."""
+    """A place. `text` is an absolute path on this machine (scheme "file"), or else a URI."""
 
     scheme: str
     text: str
@@ -98,7 +98,7 @@ def of_spark(text: str) -> Location:
 
 
 def is_name(text: object) -> TypeGuard[str]:
-    """Return whether a text is the name of a table in a catalog, such as `catalog.schema.table`."""
+    """Return whether a text has the form of a name in a catalog, such as `catalog.schema.table`."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
@@ -158,7 +158,7 @@ def _locate_path(field: str, given: object, path: str) -> Location:
 
 
 def _normalize_path(path: str) -> str:
-    """Return a path without `.`, `..` and doubled /, as both engines read it: `..` removes even a link before it."""
+    """Return a path without `.`, `..` and doubled /, as delta-rs and Spark do. `..` removes even a link before it."""
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
@@ -180,11 +180,11 @@ OBJECT_STORES = (*S3, *AZURE, *GCS)
 SAFE_FOR_BOTH = (*AZURE, *GCS)
 #: delta-rs does not know these schemes.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: The caller may ask for another engine.
+#: On these schemes delta-rs commits, unless the caller asks for Spark.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
 PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
-#: The default storage_options. delta-rs's own timeout is 180 seconds, and nobody can interrupt that wait.
+#: The default storage_options. delta-rs's own retry_timeout is 180 seconds, and nobody can interrupt that wait.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
 #: For the very first request, whose error mostly means a wrong name or key.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}

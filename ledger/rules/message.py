@@ -64,9 +64,9 @@ FIELDS = (
     Field("message_attributes", Kind.ATTRIBUTES, "MessageAttributes", is_given=True),
     Field("message_group_id", TEXT, "MessageGroupId", is_given=True, has_statistics=True),
     Field("message_deduplication_id", TEXT, "MessageDeduplicationId", is_given=True),
-    # Its column keeps the field's first name.
+    # The column has the field's former name.
     Field("aws_trace_header", TEXT, "AWSTraceHeader", is_given=True, stored_as="trace_header"),
-    # Only messages of FIFO queues have it. It grows in the order of the commits.
+    # Only messages of FIFO queues have a sequence number. It grows in the order of the commits.
     Field("sequence_number", NUMBER, "SequenceNumber", has_statistics=True),
     Field("sent_at", INSTANT, "SentTimestamp", has_statistics=True),
     Field("available_at", INSTANT, is_shown=False, has_statistics=True),
@@ -88,7 +88,7 @@ NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this q
 
 
 class Entry(NamedTuple):
-    """A checked message to be sent. On a FIFO queue it has both ids."""
+    """A checked message to be sent. For a FIFO queue it has a group id and a deduplication id."""
 
     body: str
     delay_seconds: int = 0
@@ -108,7 +108,7 @@ class Entry(NamedTuple):
 
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
-#: The meaningful columns of a FIFO queue's table without bodies. Each row is sent as a JSON body.
+#: The meaningful columns of a table for a FIFO queue whose rows are sent whole: each row is one JSON body.
 WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: Other names of meaningful columns, without separators between words.
 _OTHER_NAMES = {
@@ -153,7 +153,8 @@ def parse_entry(
 def require_columns(names: Iterable[str], body: str | None = None) -> None:
     """Raise InvalidParameterValue for a table with a wrong column name.
 
-    A repeated name, a name of `_COLUMNS`, and a meaningful name in other capitals (except `body`) are wrong.
+    A repeated name, a name of `_COLUMNS`, and a meaningful name in other capitals (except `body`, the user's column of
+    bodies) are wrong.
     """
     seen = set[str]()
     for name in names:
@@ -228,7 +229,7 @@ def entry(
     message_deduplication_id: object = None,
     aws_trace_header: object = None,
 ) -> Entry:
-    """Return a checked message for a queue with these attributes. Raises the errors of `body`."""
+    """Return a checked message for a queue whose attributes are `queue`. Raises the errors of `body`."""
     most = int(queue["MaximumMessageSize"])
     attributes = attribute_rules.parse_message_attributes(message_attributes)
     checked = body(text, most)
@@ -330,7 +331,7 @@ def make_size_error(text: str, maximum_bytes: int, has: str = "It has more") -> 
 def choose_delay(seconds: object, queue: Mapping[str, str]) -> int:
     """Return a message's own delay of 0 to 900 s, or else the queue's delay (Q6).
 
-    FIFO queues refuse a message's own delay. Recorded: a delay of 0 "defaults to queue delay".
+    FIFO queues refuse a message's own delay, except 0. Recorded: it "defaults to queue delay".
     """
     default = int(queue["DelaySeconds"])
     if seconds is None:
@@ -349,19 +350,18 @@ def choose_delay(seconds: object, queue: Mapping[str, str]) -> int:
 def content_digest(text: str) -> str:
     """Return the content-based deduplication id of a body (F1).
 
-    SQS "uses a SHA-256 hash to generate the message deduplication ID using the body of the message (but not the
-    attributes of the message)".
+    SQS "uses a SHA-256 hash [...] using the body of the message (but not the attributes of the message)".
     """
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
-    """Return the key of repeated messages, without the group if an id counts for the whole queue."""
+    """Return the key that repeated messages share."""
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
 def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
-    """Refuse an attempt id on a FIFO queue, which knows a repeated send by its deduplication ids (F1)."""
+    """Refuse an attempt id on a FIFO queue, which recognizes a repeated send by its deduplication ids (F1)."""
     if attempt_id is not None and is_fifo(queue):
         raise InvalidParameterValue(
             "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its deduplication id", "Leave it out."

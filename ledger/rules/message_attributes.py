@@ -1,4 +1,4 @@
-"""Message attributes: names, types, values, size, and SQS's digests (M1: see docs/reference/rules.md)."""
+"""Message attributes: names, types, values, size, SQS's digests; and the sender's id (M1: docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Attribute(NamedTuple):
 def parse_message_attributes(given: object) -> dict[str, Attribute]:
     """Return attributes by name from strings, numbers (int, float, Decimal), bytes, or SQS's form.
 
-    Raises InvalidParameterValue, which names the attribute.
+    Raises InvalidParameterValue.
     """
     if given is None:
         return {}
@@ -66,7 +66,6 @@ def attributes_of_json(text: str) -> object:
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """Return how many bytes of attributes count towards the message's size."""
     return sum(
         len(text)
         for name, one in attributes.items()

@@ -256,7 +256,7 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
 
 
 def replace_offer(sentence: str, why: str) -> str:
-    """Replace the offer to widen the column by the offer of a rewrite by Spark, "because of" `why`."""
+    """Offer a rewrite by Spark in place of a wider column. `why` tells what prevents the widening."""
     return sentence.replace(
         OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
     )
@@ -270,13 +270,12 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        # Only callers with Arrow's rows give `first`.
         self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
-        #: The rows' columns. All other names are paths inside them.
+        #: The names of the rows' columns. Any other name is a path inside a column.
         self._whole: tuple[str, ...] = ()
         self.added: list[str] = []
         self.retyped: list[str] = []
@@ -370,7 +369,7 @@ def _type_of(schema: Mapping[str, Any], name: str) -> Any:
 
 def _unread_sentence(name: str, kind: str) -> str:
     fix = "make it a text (to_json), say"
-    return f"column {name} is {kind}, or has such a value inside, which many readers of Delta tables do not have: {fix}"
+    return f"column {name} is {kind}, or has such a value inside, which many readers of Delta tables do not know: {fix}"
 
 
 def _twice_sentence(name: str) -> str:
@@ -404,7 +403,7 @@ def paths_without_type(name: str, kind: Any) -> list[str]:
 
 
 def drop_maps_of_local_times(columns: Columns) -> Columns:
-    """Leave out the columns that delta-rs cannot make, which the first append adds.
+    """Leave out the columns that delta-rs cannot make: the first append adds them.
 
     Raises ColumnsDiffer if no column is left.
     """

@@ -1,8 +1,8 @@
-"""The permissions of a ledger's files and folders that a group shares, as git's core.sharedRepository.
+"""The permissions of a ledger's files and folders that a group shares, like git's core.sharedRepository.
 
 The group reads and writes, and everybody else reads or has no access. A table's file is never written in place, so it
-needs only the right to read. By its set-group-ID bit, a folder gives its group to later files. By its default ACL, it
-gives them their permissions, whatever the umask.
+needs only the right to read. By its set-group-ID bit, a folder gives its group to later files. By its default ACL, the
+folder gives them their permissions, whatever the umask.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 #: The extended attribute of a default ACL, and the version of its format. An entry has a tag, permissions and an id.
 DEFAULT_ACL, _VERSION = "system.posix_acl_default", 2
 _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
-#: The extended attribute of an entry's own ACL. _MASK bounds all entries of groups and named users.
+#: The extended attribute of a file's or folder's own ACL. _MASK bounds the ACL's entries of groups and named users.
 ACCESS_ACL, _NAMED_GROUP, _MASK = "system.posix_acl_access", 0x08, 0x10
 _NAMED_USER = 0x02
 _READ, _WRITE, _ENTER = 4, 2, 1
@@ -112,10 +112,10 @@ def _entries_of(acl: bytes) -> list[tuple[int, int, int]]:
 
 
 def can_enter(folder: LocalEntry, acl: bytes | None, group: int) -> bool:
-    """Return whether the users of a group may enter a folder, by its own ACL or its mode.
+    """Return whether the users of a group may enter a folder, by its own ACL, or by its mode if it has none.
 
-    As acl(5) says, one entry of the group that lets them in suffices, and others' entry counts only without such an
-    entry. In the mode of a folder with an ACL, the group's bits are the mask.
+    As acl(5) says, one entry of the group that lets them in suffices. If the ACL has no entry of the group, others'
+    entry counts.
     """
     if acl is None:
         return bool(folder.mode & (stat.S_IXGRP if folder.group == group else stat.S_IXOTH))

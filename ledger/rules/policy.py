@@ -1,6 +1,4 @@
-"""The statements of a queue's Policy, and its decision about a caller.
-
-M4 is a rule of docs/reference/rules.md.
+"""The statements of a queue's Policy, and its decision about a caller (M4 of docs/reference/rules.md).
 
 The rules are IAM's, except for conditions. An explicit Deny wins, also against the owner's account. The owner's account
 needs no Allow. Other accounts need an Allow, and may never do OWNER_ACTIONS. A Deny with a Condition denies, and an

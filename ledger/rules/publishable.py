@@ -23,7 +23,7 @@ PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
 #: Beginnings of the names of properties that demand more than appended files, unless their value is one of NOTHING.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
-    # Spark rewrites this list of files, for other readers, after each of its own commits.
+    # Spark rewrites a list of the table's files, for other readers, after each of its own commits.
     "delta.compatibility.symlinkFormatManifest.",
 )
 NOTHING = ("none", "false", "")

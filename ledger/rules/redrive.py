@@ -237,7 +237,7 @@ def _make_error(text: str, bound: str, fix: str = "") -> InvalidParameterValue:
 
 #: SQS's ids have dashes, ours have none. A handle with an id of SQS's is valid, but its task does not exist.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
-#: In milliseconds without an update.
+#: In milliseconds without an update of a running task.
 ABANDONED_AFTER = 60_000
 
 
@@ -333,7 +333,7 @@ def start_step(task: MoveTask, now: int) -> MoveTask:
 
 
 def record_progress(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
-    """Return the task after `moved` messages. It is completed if `allowed` is greater, or None."""
+    """Return the task after `moved` more messages. It is completed if `allowed` is greater than `moved`, or None."""
     done = allowed is None or moved < allowed
     status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
     return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)

@@ -37,7 +37,7 @@ def is_abandoned(folder: str, now: int) -> bool:
 
 
 def folder_of(path: str) -> str | None:
-    """Return the send's folder in a file's path in `messages`."""
+    """Return the send's folder in the path of a file of `messages`, or None."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == FOLDER and rest else None
 

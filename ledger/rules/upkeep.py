@@ -3,16 +3,16 @@
 A round records the versions of `messages` and `visibility` that it has processed. The difference to the newest versions
 is the load.
 
-**Due** after COMMITS_DUE commits. A round then takes 2 to 5 % of the time that these commits took. Measured on 2 cores:
-2,000 commits took 12 to 20 s, and slowed a receive of 6.3 ms by some 0.3 ms. A round over them takes 0.4 to 0.6 s of
-processor time.
+**Due** after COMMITS_DUE commits. Measured on 2 cores: 2,000 commits took 12 to 20 s, and slowed a receive of 6.3 ms by
+some 0.3 ms. A round over them takes 0.4 to 0.6 s of processor time.
 
-With fewer commits, a round is due after AGE_DUE or a quarter of log_retention, whichever is shorter. After
-log_retention, commits may be removed that no round has copied into `receipts`: three quarters are left for further
-tries. Without a commit, a round is due after IDLE_DUE, because files and messages may be past their retention.
+With fewer commits, a round is due after AGE_DUE or a quarter of log_retention (a setting), whichever is shorter. After
+log_retention, commits that no round has copied into `receipts` may be removed: three quarters are left for further
+tries. Without a commit, a round is due after IDLE_DUE, because files and messages may be past their retention. Commits
+without any round, or a last round that a wrong clock recorded, make a round due at once.
 
-**Overdue** after COMMITS_OVERDUE commits (some 400 MB; a receive takes half as long again). With fewer commits, upkeep
-is overdue after AGE_OVERDUE or half of log_retention, whichever is shorter.
+**Overdue** after COMMITS_OVERDUE commits (some 400 MB; a receive takes 1.5 times as long). With at least one commit,
+upkeep is overdue after AGE_OVERDUE or half of log_retention, whichever is shorter.
 """
 
 from __future__ import annotations

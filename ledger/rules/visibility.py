@@ -1,9 +1,8 @@
-"""The visibility rules: a message's record and state, and the outcome of a verb for it.
+"""The visibility rules: a message's record, state and retention, the outcome of a verb for it, and release reasons.
 
-The state is not stored: it follows from the record, the message's delay and expiry, and the instant. Q1 and Q7 are
-rules of docs/reference/rules.md, and S2 is a text about SQS.
+The state is not stored: it follows from the record, the message's delay and expiry, and the instant.
 
-V2 to V14, F3 and M2 are rules of docs/reference/rules.md. S0 and S4 are texts about SQS.
+V2 to V14, F3, M2 and Q7 are rules of docs/reference/rules.md. S0, S2 and S4 are texts about SQS.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Record(NamedTuple):
     moved_to: str | None = None
     #: The instant of a move that restarted the message's retention. It replaces `sent_at`.
     enqueued_at: int | None = None
-    #: The output table, and the id of the receiver's write.
+    #: The output table, and the id, of the write that a receiver began (`output_doubts`).
     writing_to: str | None = None
     write_id: str | None = None
 
@@ -50,7 +49,7 @@ class Hold(NamedTuple):
 
 
 class Status(str, Enum):
-    """The state of a message. S2's "stored" is VISIBLE, DELAYED or LOCKED."""
+    """The state of a message (Q1). S2's "stored" is VISIBLE, DELAYED or LOCKED."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -91,7 +90,7 @@ def deadline(record: Record) -> int:
 def hold(record: Record) -> Hold | None:
     """Return the last hold of a message, even if it is over; None if no receipt is on record.
 
-    A lock, a restore, a purge, and time after a delete remove the receipt from the record.
+    A lock, a restore and a purge remove the receipt from the record. So does upkeep, some time after a delete.
     """
     if record.receipt_id is None or record.received_at is None or record.visible_at is None:
         return None
@@ -106,8 +105,7 @@ def latest_hold(records: Iterable[Record]) -> Hold | None:
 def is_in_doubt(record: Record) -> bool:
     """Return whether a write of the message's output was begun, and its end is not recorded.
 
-    An invariant: while a message is in doubt, the receipt of the write stays on record. By this receipt the owner
-    restores the message if the table is gone.
+    An invariant: while a message is in doubt, the receipt of the write stays on record, for a restore.
     """
     return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
@@ -127,7 +125,7 @@ class Retention(NamedTuple):
         return max(now - self.period, self.expired_before)
 
     def ends(self, arrived_at: int) -> int:
-        """Return when a message expires; an instant before the note if the message is noted as expired."""
+        """Return when a message expires: at the latest at `expired_before`, if it arrived up to then."""
         end = arrived_at + self.period
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
 
@@ -135,7 +133,7 @@ class Retention(NamedTuple):
         return Retention(period, self.expired(now) if period > self.period else self.expired_before)
 
     def put_back(self, now: int) -> Retention:
-        """Return the retention after the repair of a clock that was ahead, and noted too much as expired.
+        """Return the retention after the repair of a clock that was ahead, and so noted too much as expired.
 
         Messages that are younger than the period come back, unless upkeep has dropped them.
         """
@@ -154,15 +152,15 @@ def arrived_at(record: Record, sent_at: int) -> int:
     return sent_at if record.enqueued_at is None else record.enqueued_at
 
 
-#: In characters.
+#: The most characters of a reason for a release.
 LONGEST = 500
-#: How many different reasons one commit names, besides FURTHER. The table of failures has each message's reason.
+#: How many different reasons one commit names, besides FURTHER.
 MOST = 100
 FURTHER = f"a reason that fewer messages have than the {MOST} that are named"
 
 
 def clean_reason(given: object) -> str | None:
-    """Return a reason as it is kept: one line of at most LONGEST characters. Return None for None and a blank text.
+    """Return a reason as it is stored: one line of at most LONGEST characters. Return None for None or a blank text.
 
     Raises InvalidParameterValue for a value that is no text.
     """
@@ -173,7 +171,7 @@ def clean_reason(given: object) -> str | None:
 
 
 def list_frequent_reasons(reasons: Iterable[object]) -> list[str]:
-    """Return the different reasons as they are kept: at most MOST, the most frequent first."""
+    """Return the different reasons as they are stored: at most MOST, the most frequent first."""
     counted: Counter[str] = Counter()
     for text, count in Counter(str(reason) for reason in reasons if reason is not None).items():
         reason = clean_reason(text)
@@ -275,7 +273,7 @@ _STANDARD = {Receipts.FENCED: TABLE, Receipts.LATE: LATE_TABLE, Receipts.RECORDE
 def choose_table(
     *, fifo: bool, receipts: Receipts = Receipts.FENCED, whole_claim: bool = False
 ) -> dict[tuple[Standing, Verb], Outcome]:
-    """Return the table of outcomes of a queue. `receipts` has no effect on FIFO queues.
+    """Return the table of outcomes of a queue.
 
     A verb on a whole claim never changes another receiver's message.
     """
@@ -381,7 +379,7 @@ def delete(
 def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
     """Return the record of a message that its holder releases into the dead-letter queue.
 
-    Return None if the receipt does not hold the message, or before the output table of a message in doubt was asked.
+    Return None if the receipt does not hold the message, or if the message is in doubt.
     """
     if is_in_doubt(record) or not is_held(record, receipt_id, now):
         return None
@@ -395,13 +393,12 @@ def _has_left_claim(record: Record, relation: Standing, receipt_id: str) -> bool
     After a purge, and long after a delete, no receipt is recorded. Such a message counts as deleted through this claim.
     """
     given_back = relation in (Standing.RELEASED, Standing.POSTPONED)
-    # Released under this receipt, and moved to another queue since then.
     given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (relation is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
-    """Hide a message that nobody holds (V12). Return None if the lock is refused, as for a message in doubt.
+    """Hide a message that nobody holds (V12). Return None if the lock is refused.
 
     S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout".
     """

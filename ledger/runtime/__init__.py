@@ -1,1 +1,1 @@
-"""The ledger's needs of a machine: Java, Delta's jars, a Spark session, a doctor."""
+"""The ledger's machine: Java, Delta's jars, Spark sessions, storage, threads, signals, progress, and the doctor."""

@@ -75,7 +75,7 @@ class Environment:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
     def lacks(self, extras: Iterable[str]) -> bool:
-        """Return whether something is missing or out of date, by the stamp."""
+        """Return whether, by the stamp, something is missing or out of date."""
         stamp = self._read_stamp()
         return (
             stamp.get("contents") != self.contents()
@@ -147,9 +147,9 @@ class Environment:
     def _install(self, extras: Sequence[str]) -> None:
         project = f"{self.checkout}[{','.join(extras)}]" if extras else str(self.checkout)
         what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
-        quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
+        quiet = [] if sys.stderr.isatty() else ["--quiet"]
         configuration = _read_pip_configuration()
-        # uv does not read pip's configuration, so pip installs if that names or forbids an index.
+        # uv does not read pip's configuration, so pip installs if the configuration names or forbids an index.
         if not configuration.keys() & {"index-url", "no-index"}:
             certificates = configuration.get("cert")
             trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}

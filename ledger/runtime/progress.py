@@ -28,8 +28,8 @@ class Meter:
 
     Args:
         what: The name of the counted things, in the plural.
-        show: True for a bar, False for lines. None means a bar if `rich` is installed, and stderr is a terminal or this
-            is a notebook.
+        show: True for a bar, False for lines. None means a bar if `rich` is installed, and stderr is a terminal or the
+            process is a notebook's.
 
     Raises:
         InvalidParameterValue: `show` is True and `rich` is not installed, or `show` is not True, False or None.

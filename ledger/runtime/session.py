@@ -1,4 +1,4 @@
-"""A Spark session with Delta Lake: an existing session, or one that is started on this machine."""
+"""A Spark session with Delta Lake, existing or started on this machine, and the same settings for spark-submit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ LOCAL_DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # The ledger's tables have few files. Delta's default of 50 tasks slows each MERGE.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # One machine needs no more tasks.
     "spark.sql.shuffle.partitions": "8",
     # Makes toPandas and createDataFrame move columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -79,8 +78,8 @@ def spark_session(
     """Return the existing Spark session, or start one on this machine.
 
     A new session gets LOCAL_DEFAULTS, then SMALL if `small`, then `conf`, and this process's environment gets
-    `submit_environment`. With `s3` the jars for S3 are fetched once. On an existing session only REQUIRED_LATER and
-    `conf` are set; for S3 it needs the lines of conf/spark-s3.conf.
+    `submit_environment`. With `s3`, it also gets the jars for S3, which are fetched once. An existing session gets only
+    REQUIRED_LATER and `conf`. For S3 it must have been started with the lines of conf/spark-s3.conf.
 
     Raises RuntimeSetupError if a package, Java or the jars are missing, or if the existing session has no Delta Lake.
     """

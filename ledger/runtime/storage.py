@@ -1,4 +1,4 @@
-"""Where a ledger's root is, whether several processes may write there, and the causes of storage errors."""
+"""Where a ledger's root is, whether this user and several processes may write there, and causes of storage errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain(error: BaseException, place: Path) -> tuple[str, str] | None:
     if number == errno.EROFS:
         return (
             f"the file system of {place} is read-only ({system_text})",
-            "see `dmesg`: Linux mounts a broken disk so. Repair the disk, or mount it for writing",
+            "see `dmesg`: Linux mounts a broken disk read-only. Repair the disk, or mount it for writing",
         )
     if number in GONE_ERRNOS:
         return f"{at} is gone ({system_text})", f"is the disk mounted (`findmnt -T {quoted}`)? Or restore a backup"
@@ -160,7 +160,7 @@ def _name_of(user: int) -> str:
         return str(user)
 
 
-# On these, one machine does not always see the file locks of another.
+# On these file systems, one machine does not always see the file locks of another.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
 _BLOCK_BYTES = 4_096
 
@@ -188,8 +188,8 @@ def find_object_store(root: str) -> str | None:
 def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`. The outcome is OK, WARN or FAIL.
 
-    On this machine, the call writes and removes one small file in the nearest existing folder. Elsewhere only the
-    scheme of the URI counts: `ledger.store.delta.commit.readiness` tries an object store.
+    For a local root, the call writes and removes one small file in the nearest existing folder. Of a URI only the
+    scheme counts: `ledger.store.delta.commit.readiness` tries an object store.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"

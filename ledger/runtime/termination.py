@@ -13,17 +13,17 @@ from typing import Any
 from ledger.delta_log.protocol import reason
 
 LOOK_SECONDS = 0.25
-#: Why a claim is given back.
+#: Reasons for the release of a claim.
 TERMINATED_REASON = "the process was told to end (SIGTERM)"
 JVM_ENDED_REASON = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit during the block, so that the block can give a held claim back.
+    """Turn SIGTERM into SystemExit during the block, so that the block can release a held claim.
 
-    It does so in the main thread, if no other code handles SIGTERM. In any thread, an error whose cause is SIGTERM
-    becomes SystemExit: Py4J may turn the signal into any error.
+    Only the main thread handles the signal, and only if no other code does. In any thread, an error that the SystemExit
+    caused becomes a SystemExit again: Py4J may turn it into any error.
     """
     is_unhandled = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -74,7 +74,7 @@ def has_jvm_ended(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread, and from processes that it starts until they call `ignore_interrupts`."""
+    """Hold Ctrl-C back from this thread. Processes that it starts inherit this, until they call `ignore_interrupts`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -99,7 +99,7 @@ class Drain:
             raise self._make_exception(self.asked)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for some seconds, or until the process is told to end. Return whether it was."""
+        """Wait for some seconds, or until the process is told to end. Return whether it was told."""
         until = time.monotonic() + seconds
         # After a signal whose handler raises nothing, Python continues a sleep.
         while self.asked is None and (left := until - time.monotonic()) > 0:

@@ -4,15 +4,15 @@ KeyboardInterrupt can come between any two instructions of the main thread, even
 and `concurrent.futures`. After that a Condition can stay locked for ever. SimpleQueue and raw threads are C code, which
 no interrupt divides.
 
-A child has its parent's memory, but only the thread that forked. A lock that another thread held stays locked in the
-child for ever. Objects that threads share therefore register a function that renews them directly after the fork.
+A lock that another thread holds at a fork stays locked in the child for ever. Objects that threads share therefore
+register a function that renews them directly after the fork.
 
 delta-rs, obstore and a Spark session do not work in a child. If an ancestor has used such a library, `require_own`
 raises ForkedProcess, instead of a call that hangs or panics.
 
-If another thread uses Arrow's locks or allocator at the moment of the fork, the child's next call that needs them would
-hang. So a fork waits until no other thread is in a function that is marked `uses_arrow`. After FORK_SECONDS it waits no
-longer, and the marked functions raise ForkedProcess in the child.
+If another thread uses Arrow's locks or allocator at the fork, the child's next call that needs them would hang. So a
+fork waits until no other thread is in a function that is marked `uses_arrow`, for at most FORK_SECONDS. If a thread
+still is in one, the marked functions raise ForkedProcess in the child, and no object is renewed there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Job(Generic[Result]):
         return self._answers.get()
 
     def result(self) -> Result:
-        """Wait for the call's end, and return its result or raise its error. Can be called once."""
+        """Return the result or raise the error of the `outcome`."""
         answer, error = self.outcome()
         if error is not None:
             raise error
@@ -74,7 +74,7 @@ class Job(Generic[Result]):
 
 
 class Workers:
-    """Up to `most` threads for calls. If all of them are busy, a call waits for one. No thread ends."""
+    """Up to `most` threads for calls. If all of them are busy, a call waits for a thread. No thread ends."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._started = most, name, 0
@@ -83,7 +83,7 @@ class Workers:
         self._waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def begin(self, call: Callable[[], Result]) -> Job[Result]:
-        """Begin a call in a thread, or make it at once if no thread can be started or the interpreter ends."""
+        """Begin a call in a thread. Make it at once if no thread runs and none can start, or the interpreter ends."""
         job = Job(call)
         if sys.is_finalizing() or not self._has_thread():
             job.run()
@@ -132,7 +132,6 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item], most:
             try:
                 start_thread(work, "ledger-files")
             except RuntimeError:
-                # The interpreter ends, or the machine starts no more threads.
                 if not number:
                     work()
                 break
@@ -156,7 +155,7 @@ def _take_job(jobs: queue.SimpleQueue[Job[Result]]) -> Job[Result] | None:
 
 Owner = TypeVar("Owner")
 Parameters = ParamSpec("Parameters")
-#: A fork waits for at most FORK_SECONDS, and keeps calls from beginning for SHUT_SECONDS at a time.
+#: A fork waits for at most FORK_SECONDS, and keeps calls that use Arrow from beginning for SHUT_SECONDS at a time.
 FORK_SECONDS, SHUT_SECONDS, LOOK_SECONDS = 5.0, 0.25, 0.0005
 RESEND_DELAY_SECONDS = 0.02
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
@@ -167,7 +166,7 @@ _PANIC = "Forked process detected"
 
 
 def renew_in_child(owner: Owner, renew: Callable[[Owner], object]) -> None:
-    """Call `renew(owner)` in every child that is forked while `owner` lives."""
+    """Call `renew(owner)` in every child that is forked while `owner` lives, unless Arrow is broken there."""
     _renewals[owner] = renew
 
 
@@ -186,10 +185,10 @@ def is_panic(error: BaseException) -> bool:
 
 
 class _ArrowUse:
-    """The calls that use Arrow, by thread. `gate` is held to begin such a call, and by a thread that forks."""
+    """The calls that use Arrow, by thread. A thread locks `door` to begin such a call, and to fork."""
 
     def __init__(self) -> None:
-        self.gate, self.calls = threading.Lock(), dict[int, object]()
+        self.door, self.calls = threading.Lock(), dict[int, object]()
         self.forking: int | None = None
         #: Whether another thread of the parent used Arrow at the fork.
         self.is_broken = False
@@ -200,19 +199,19 @@ class _ArrowUse:
         if self.is_broken:
             raise ForkedProcess("Arrow in another thread at that moment")
         if self.forking == thread:
-            # A signal handler's call: it may wait for a thread that waits at the gate.
+            # A signal handler calls while its thread forks. It may wait for a thread that waits at the door.
             self.open()
-        with self.gate:
+        with self.door:
             self.calls[thread] = object()
 
     def shut(self, thread: int, until: float) -> None:
-        """Take the gate for a fork by this thread, when no other thread's call uses Arrow, or at `until`.
+        """Lock the door for a fork by this thread, and wait until no other thread uses Arrow, at most until `until`.
 
-        A long call must not keep all others waiting: after SHUT_SECONDS the gate is opened until the calls of that
-        moment end. A fork waits for a call only once.
+        A long call must not keep others waiting: after SHUT_SECONDS the door is opened until the calls of that moment
+        end. A fork does not begin to wait if only calls run for which the last fork waited in vain.
         """
         while True:
-            self.gate.acquire()
+            self.door.acquire()
             self.forking = thread
             soon = min(time.monotonic() + SHUT_SECONDS, until)
             while (others := self._others(thread)) and not others <= self._given_up and time.monotonic() < soon:
@@ -228,13 +227,13 @@ class _ArrowUse:
 
     def open(self) -> None:
         self.forking = None
-        self.gate.release()
+        self.door.release()
 
     def renew(self) -> None:
         """Start anew in a child. The thread that forked may be in such a call itself."""
         thread = threading.get_ident()
         self.is_broken = self.is_broken or bool(self._others(thread))
-        self.gate, self.forking, self._given_up = threading.Lock(), None, set()
+        self.door, self.forking, self._given_up = threading.Lock(), None, set()
         self.calls = {thread: self.calls[thread]} if thread in self.calls else {}
 
     def _others(self, thread: int) -> set[object]:
@@ -245,7 +244,7 @@ _arrow_use = _ArrowUse()
 
 
 def uses_arrow(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let forks by other threads wait for the end of a function. In a child it may raise ForkedProcess."""
+    """Let forks by other threads wait for the end of a function."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
@@ -280,7 +279,8 @@ _held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], objec
 def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
     """Call `acquire` before each fork, after the wait for other threads, and `release` after it in parent and child.
 
-    The child calls `renew` before `release`. An `acquire` that raised has no `release`.
+    The child calls `renew` before `release`. An `acquire` that raises must hold nothing: it is called again. A fork
+    within a fork, by a signal handler, acquires and releases nothing.
     """
     _held.append((acquire, release, renew))
 
