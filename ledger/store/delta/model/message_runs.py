@@ -11,8 +11,8 @@ changed messages, and in the blocks where a cut or joined run begins or ends.
 run that is in more than one block is a row. The runs within one block that share a record are a *group*. A group is one
 row with bits if it has more than MOST_RUNS runs, and at most WORDS_A_RUN words for each. Otherwise each run is a row.
 
-**The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest ordinal, a multiple of 64. A row's
-words are those from its first message to its last.
+**The words.** A word has the bits of 64 ordinals. The lowest bit is for the lowest ordinal, which is a multiple of 64.
+A row's words are those from its first message to its last.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """Return the number of messages."""
         return int(self.lengths.sum())
 
     @property
@@ -121,8 +120,8 @@ class Runs:
         exactly.
 
         Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, from `start` to
-        before `stop`. Clipped to the query, they are the covered pieces. A gap may be before each of them, and one
-        behind the last. So a query gets one entry for its first gap, and two for each covered piece: the piece, and the
+        before `stop`. Clipped to the query, they are the covered pieces. Each may have a gap before it, and the last
+        one behind it. So a query gets one entry for its first gap, and two for each covered piece: the piece, and the
         gap behind it. Empty gaps, whose first is beyond their last, are dropped.
         """
         start = np.searchsorted(self.last, first, "left")
@@ -162,7 +161,7 @@ class Runs:
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Far runs stay. A neighbour may be joined with the replacement.
+        # Runs far from `replacement` stay. A neighbour may be joined with it.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
@@ -409,7 +408,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the sorted indexes of the runs in these groups, and of `also`."""
+        """Return the sorted indexes of the runs in these groups, and those in `also`."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)

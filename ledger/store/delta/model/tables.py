@@ -1,4 +1,4 @@
-"""The five tables of a ledger: columns, partitions, properties, specs, formats, and the partitions that a call names.
+"""The five tables of a ledger: columns, partitions, properties and formats; and the partitions that a call names.
 
 A table's property FORMAT has its format number. The table's description has the lowest number that a release must know
 to use the table. Release 0.1.0 writes format 1 of every table. A release that changes the columns, partitions or
@@ -71,7 +71,7 @@ MESSAGES = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in the segment
-        # Older tables have these columns in another order.
+        # Older tables have another order of these columns.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )

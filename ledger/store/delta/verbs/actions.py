@@ -60,7 +60,7 @@ class Applier:
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change with a timeout may put messages in flight that a receive has counted as free. Under a quota on
-        # messages in flight, both therefore count up lane 0, and conflict.
+        # messages in flight, the change and the receive therefore count up lane 0, and conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -75,7 +75,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Return None if two of the calls may name the same message."""
+        """Decide several calls, or return None if two of them may name the same message."""
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
         if decided.meets:

@@ -1,13 +1,13 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
 A lane's time is the instant of its last commit, and no verb sets it back. While a lane is ahead by more than
-maximum_clock_skew, verbs by right clocks raise ClocksDisagree. One commit to `visibility` for each queue sets such
-times to about now, and moves the records' instants and deadlines out of the future (see `instants.put_back`). Message
-rows never change: a message that the wrong clock sent becomes visible at its `available_at`. Further commits put right
-the instants of the queue and of its message move tasks.
+maximum_clock_skew, verbs by right clocks raise ClocksDisagree. For each queue, one commit to `visibility` sets the
+lanes' times to about now. It also moves the records' instants and deadlines out of the future (see
+`instants.put_back`). Message rows never change: a message that the wrong clock sent becomes visible at its
+`available_at`. Further commits put right the instants of the queue and of its message move tasks.
 
-No send to a FIFO queue may be earlier than the send before it, so after a send by a clock far ahead, sends by right
-clocks are refused. Then the commit to `visibility` also records a new arrival for the messages that were sent ahead
+No send to a FIFO queue may be earlier than the send before it. After a send by a clock far ahead, sends by right clocks
+are therefore refused. Then the commit to `visibility` also records a new arrival for the messages that were sent ahead
 (see `_Order`). Another commit, to `messages`, notes that the instants of all earlier sends do not count
 (`state.send_history`). This commit counts as a send, so it conflicts with a send at the same time. Messages therefore
 keep the same order by number and by arrival.
@@ -53,7 +53,7 @@ class ClockRepair:
             ahead).
         sent_ahead: The number of messages in files with messages that a clock ahead sent.
         refused_sends: Whether sends to this FIFO queue were refused because of messages sent ahead.
-        changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
+        changed_ahead: Whether a clock ahead made or changed the queue, or noted what had expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
     """
 

@@ -212,7 +212,7 @@ class Outputs:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
             # A VACUUM of an output folder around a table of the ledger would remove that table's files.
             if output.startswith(own) or own.startswith(output):
-                problem = "It is a table of the ledger's own, or the folder that they are in"
+                problem = "It is, contains or lies in a table of the ledger"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:
@@ -336,9 +336,9 @@ class Outputs:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
         A receive could take a message whose deadline has passed, or a message held under one of the ids `attempts`.
-        `only`: ask only about messages with this record. In `loaded`, messages whose rows are in become deleted, and
-        the others no longer in doubt. If a table does not answer, its messages stay in doubt (`Lanes.undecided`), and
-        the error is returned.
+        `only`: ask only about messages with this record. In `loaded`, messages become deleted if their rows are in, and
+        otherwise are no longer in doubt. If a table does not answer, its messages stay in doubt (`Lanes.undecided`),
+        and the error is returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -388,7 +388,7 @@ class Outputs:
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
         """Fence off the unfinished writes of messages that a restore under a receipt makes visible.
 
-        A table that is gone or replaced raises no error: the owner's restore decides about its messages. Raises
+        A table that is gone or replaced is no error: the owner's restore decides about its messages. Raises
         OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()

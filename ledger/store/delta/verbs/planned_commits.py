@@ -38,8 +38,6 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """The first commit of a verb."""
-
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
         self.commit = commit

@@ -53,7 +53,7 @@ class Purger:
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Delete all messages of one listing of `messages`, and return how many.
 
-        The purge counts up lane 0, so two of them conflict. `whole`: also note the instant for the purge interval, if
+        Two purges conflict, because each counts up lane 0. `whole`: also note the instant for the purge interval, if
         there is one.
         """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval

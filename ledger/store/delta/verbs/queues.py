@@ -217,7 +217,7 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
     if attribute is not None:
         raise LedgerTooNew(
             f"The queue {record.name} has {attribute}={record.attributes[attribute]!r}, which this version of the "
-            "ledger does not know. Upgrade the package, or set the attribute by the version that wrote it"
+            "ledger does not know. Upgrade the package, or set the attribute with the version that wrote it"
         )
     return record
 

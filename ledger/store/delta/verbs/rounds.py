@@ -174,8 +174,8 @@ class Rounds:
 class OverdueNotice:
     """Logs a warning that upkeep is overdue, at most once for an open ledger.
 
-    The record is read when the versions that this process committed last to the LOADED tables add up to
-    COMMITS_OVERDUE, and again after each COMMITS_DUE more.
+    It reads the record when the last versions that this process committed to the LOADED tables add up to
+    COMMITS_OVERDUE, and after each COMMITS_DUE more.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:

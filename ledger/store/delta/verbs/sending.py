@@ -1,8 +1,8 @@
 """Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
-Two sends at once cannot exceed a bound together. A send to a bounded queue reads the count of sends in the log, then
-counts the queue's messages, and commits only if no other send was counted since. Moves and restores are not bounded: a
-dead letter must have a queue to go to.
+Two sends at once cannot exceed a bound together. A send to a bounded queue first reads the count of sends in the log.
+Then it counts the queue's messages, and commits only if no send was counted since. Moves and restores are not bounded:
+a dead letter must have a queue to go to.
 
 The bytes of stored messages are those of their data files (compressed Parquet). A send of a DataFrame counts its own
 files. All other sends count their messages as SQS measures them, and can pass the bound by what Parquet adds to small
@@ -247,8 +247,7 @@ class Sender:
         raise attempts.give_up()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """Send to a FIFO queue. The log counts the sends, so a send that did not see the send before it does not
-        commit."""
+        """Send to a FIFO queue. The log counts the sends, and a send commits only as the next of the count."""
         application = fifo.sends_application(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:

@@ -83,8 +83,8 @@ class SharedVerbs:
     def run(self, verb: GroupedCall[Result]) -> Result:
         """Commit a verb in one MERGE, alone or with other verbs.
 
-        Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
-        ledger was replaced meanwhile and the new ledger lacks the queue.
+        Raises what the decision raises, ContentionOutlastedRetries, StorageFailed, and QueueDoesNotExist (see
+        `_OneLedger`).
         """
         with self._ledger.of(verb.queue, verb.name):
             return self._run(verb)
@@ -145,7 +145,7 @@ class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the verb's queue.
 
     A process notices a replaced table by comparing the log with its earlier reads in this generation. The first read of
-    a generation has none to compare with. So the queue is looked up again after the first verb of each generation.
+    a generation has no earlier read. So the queue is looked up again after the first verb of each generation.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -156,7 +156,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord, verb: str) -> Iterator[None]:
         """Return a context that checks the queue after the verb.
 
-        Raises QueueDoesNotExist if the queue is gone, and StorageFailed with `unknown` if that cannot be read.
+        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new one lacks the queue, and StorageFailed
+        with `unknown` if this cannot be read.
         """
         yield
         with after_commit(verb):
@@ -188,9 +189,9 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id is committed alone.
+        """See Sender.send. A send with an attempt id is committed alone.
 
-        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
+        Raises what Sender.send raises, and QueueDoesNotExist (see `_OneLedger`).
         """
         with self._ledger.of(queue, "send"):
             return self._send(queue, entries, clock, attempt_id)

@@ -55,8 +55,8 @@ NEVER = -1
 def is_final(record: Record, before: int) -> bool:
     """Return whether no verb of this queue can change a message any more: the message is *final*.
 
-    A message is final if it was moved away, or if it was deleted by the instant `before` and has no receipt to restore
-    it by. A verb that decided on an older state conflicts through the lane's head row.
+    A moved message is final. So is a message that was deleted by the instant `before` and has no receipt to restore it
+    by. A verb that decided on an older state conflicts through the lane's head row.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -322,7 +322,7 @@ class Ages:
             commit.metadata.get("at") for name in WITNESSES for commit in self._read_newest(name, mark.versions[name])
         )
         if instants.contradicts((at for at in since if at is not None), mark.at, self._skew):
-            return self._mark_and_refuse(now, "a commit that came after the mark is from before it")
+            return self._mark_and_refuse(now, "a commit after the mark has an earlier instant")
         if elapsed < self._wait:
             log.info("messages may be dropped for their age by a round at least %d ms after the mark", self._wait)
             return UNCONFIRMED

@@ -88,7 +88,7 @@ class UpkeepReport:
 
     Attributes:
         receipts_filled: How many entries `receipts` got.
-        queues_removed: How many deleted queues lost their last message.
+        queues_removed: How many deleted queues lost their last message row.
         segments_dropped: How many finished segments of existing queues the round dropped, or tried to drop in commits
             that lost.
         rows_joined: How many runs of existing queues `visibility` lost (a set counts as its runs).

@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit to `visibility` notes the version of `visibility` that it was decided on, and the newest versions of
-`messages` and `queues`, if they can be read. A view of the past reads each table as of the version that goes with such
-a commit.
+Each commit to `visibility` notes the version that it was decided on. It also notes the newest versions of `messages`
+and `queues`, unless these cannot be read. A view of the past reads each table as of the version that goes with one
+commit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class PastMoment(NamedTuple):
 def find_moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Return the moment of a `version` of `visibility`, of a `timestamp`, or the present.
 
-    Raises InvalidParameterValue for both together, for a wrong type or form, for versions that the logs do not have,
-    and for a timestamp in the future or before all commits.
+    Raises InvalidParameterValue for both together, for a wrong type or form, and for a moment that the logs do not
+    have.
     """
     if timestamp is not None:
         return _find_moment_at(tables, now, version, timestamp)

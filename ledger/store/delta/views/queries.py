@@ -198,7 +198,7 @@ class Queries:
                 if isinstance(error, OSError) or _STORAGE_ERROR.match(str(error)):
                     raise StorageFailed(self._place_in(str(error)), failures.message_of(error)) from error
                 fix = (
-                    f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
+                    f"Write DataFusion's SQL, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
                     "of a worker for one, are read with deltalake's DeltaTable(PATH).to_pandas(), or with Spark."
                 )
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
