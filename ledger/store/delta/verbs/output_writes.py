@@ -212,7 +212,7 @@ class Outputs:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
             # A VACUUM of an output folder around a table of the ledger would remove that table's files.
             if output.startswith(own) or own.startswith(output):
-                problem = "It is, contains or lies in a table of the ledger"
+                problem = "It is, contains or lies in one of the ledger's own tables"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:

@@ -164,7 +164,7 @@ def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) 
 
 
 def _error_of_cut_log(name: str, first: int, wanted: int, then: Commit, at: int | None) -> InvalidParameterValue:
-    bound = f"The log of the table {name} begins at version {first}, and this moment needs version {wanted}"
+    bound = f"The log of the table {name} begins at version {first}, and version {wanted} is needed"
     if at is None:
         return InvalidParameterValue("version", then.version, bound, KEPT)
     return InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
