@@ -368,9 +368,9 @@ class DeltaStore:
 def make_missing_rows_error(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
-        "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "
-        "claim.release() gives the others back, and the next receive has these; claim.delete() acknowledges all, the "
-        "lost ones too. A backup may have the lost ones.",
+        "`ledger repair`, a RESTORE or a DELETE of that table removed the rows. Nothing was acknowledged. "
+        "claim.release() gives the other messages to the next receive; claim.delete() acknowledges all, the lost ones "
+        "too. A backup may have the lost ones.",
     )
 
 
