@@ -4,15 +4,15 @@ A message's place has its ordinal in the lower 33 bits, and the number of its se
 with messages.
 
 A row of `visibility` without `bits` is about a run, and a row with `bits` about those of its messages that have a bit.
-In memory all messages are in runs. Equal states have equal rows. A change touches only rows in its blocks, and in the
-blocks where the runs that it cuts or joins begin or end.
+In memory all messages are in runs. Equal states have equal rows. A change touches only rows in the blocks of the
+changed messages, and in the blocks where a cut or joined run begins or ends.
 
 **The rows of a state.** A *block* is 2**BLOCK_SHIFT ordinals of a segment. Neighbours under one record are one run. A
 run that is in more than one block is a row. The runs within one block that share a record are a *group*. A group is one
 row with bits if it has more than MOST_RUNS runs, and at most WORDS_A_RUN words for each. Otherwise each run is a row.
 
-**The words.** A word has the bits of 64 ordinals, the lowest bit for the lowest ordinal, a multiple of 64. A row's
-words are those from its first message to its last.
+**The words.** A word has the bits of 64 ordinals. The lowest bit is for the lowest ordinal, which is a multiple of 64.
+A row's words are those from its first message to its last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Runs:
 
     @classmethod
     def from_arrow(cls, rows: pa.Table, segment: np.ndarray, code: np.ndarray) -> Runs:
-        """Return the runs of rows, in their order, with the numbers of their segments."""
+        """Return the runs of rows, in their order. `segment` has the number of each row's segment."""
         first, last = (positions(segment, rows[name].to_numpy()) for name in ("first_seq", "last_seq"))
         return Runs(first, last, code)
 
@@ -70,7 +70,6 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """Return the number of messages."""
         return int(self.lengths.sum())
 
     @property
@@ -99,7 +98,7 @@ class Runs:
         return self.recode(self.code).where(np.argsort(self.first, kind="stable")).joined()
 
     def joined(self) -> Runs:
-        """Return the runs with neighbours of one code joined."""
+        """Return the runs with neighbours of the same code joined."""
         if len(self) < 2:
             return self.recode(self.code)
         border = (self.last[:-1] + 1 != self.first[1:]) | (self.code[:-1] != self.code[1:])
@@ -121,8 +120,8 @@ class Runs:
         exactly.
 
         Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, from `start` to
-        before `stop`. Clipped to the query, they are the covered pieces. A gap may be before each of them, and one
-        behind the last. So a query gets one entry for its first gap, and two for each covered piece: the piece, and the
+        before `stop`. Clipped to the query, they are the covered pieces. Each may have a gap before it, and the last
+        one behind it. So a query gets one entry for its first gap, and two for each covered piece: the piece, and the
         gap behind it. Empty gaps, whose first is beyond their last, are dropped.
         """
         start = np.searchsorted(self.last, first, "left")
@@ -156,13 +155,13 @@ class Runs:
         """Return these runs with `replacement` on top of them, joined.
 
         Why it holds: the runs are cut at the borders of `replacement`. The pieces inside are replaced, and those
-        outside stay, so the result is disjoint. Neighbours of one code are always joined, so equal states have equal
-        runs, whatever led to them.
+        outside stay, so the result is disjoint. Neighbours of the same code are always joined, so equal states have
+        equal runs.
         """
         joined = self.joined()
         if not len(replacement):
             return joined
-        # Far runs stay. A neighbour may be joined with the replacement.
+        # Runs far from `replacement` stay. A neighbour may be joined with it.
         begin = max(int(np.searchsorted(joined.last, replacement.first[0])) - 1, 0)
         end = int(np.searchsorted(joined.first, replacement.last[-1], "right")) + 1
         near = joined.where(slice(begin, end))
@@ -188,13 +187,14 @@ class Pieces(Runs):
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Runs):
-    """Runs in any order, to be taken by rank, the smallest first."""
+    """Runs in any order. `order` has each run's rank: the run with the smallest rank is taken first."""
 
     order: np.ndarray
 
 
 def lay_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
-    """Return `parts` as one, without messages that two parts have under different codes, and these under code 0."""
+    """Return `parts` as one, without the messages that two parts have under different codes. Also return those
+    messages, under code 0."""
     together = Runs.concatenate(parts)
     together = together.where(np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
@@ -243,7 +243,7 @@ _ALL, _ONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class SetRows(Runs):
-    """Rows, in any order. The bits are the `size` words of `words` from `begin` on (0: no bits)."""
+    """Rows, in any order. A row's bits are the `size` words of `words` from `begin` on (0: no bits)."""
 
     begin: np.ndarray
     size: np.ndarray
@@ -287,7 +287,8 @@ class SetRows(Runs):
         return Runs(first[order], last[order], self.code[which]), which
 
     def same_bits(self, other: SetRows) -> np.ndarray:
-        """Return which rows have the bits of the row of `other` at their index. Both begin and end alike."""
+        """Return which rows have the same bits as the row of `other` with their index. The two rows begin and end
+        alike."""
         same: np.ndarray = self.size == other.size
         sets_in_both = np.flatnonzero(same & (self.size > 0))
         own_sets, other_sets = self.where(sets_in_both), other.where(sets_in_both)
@@ -316,7 +317,7 @@ class Difference(NamedTuple):
 
 
 def make_stored_runs(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> StoredRuns:
-    """Return rows as they were read: their runs, in any order, and the column `bits`."""
+    """Return rows as they were read. `runs` may be in any order."""
     zeros = np.zeros(len(runs), dtype=np.int64)
     rows = SetRows(*[*runs.columns(), zeros, zeros, np.empty(0, dtype=np.uint64)])
     if bits is not None and bits.null_count < len(bits):
@@ -362,8 +363,8 @@ def find_difference(old: StoredRuns, new: Runs) -> Difference:
 
     Why it holds: a row is about runs of one group, or about one run. The groups of runs that only one state has are
     compared whole. The runs of all other rows are in both states, so these rows stay. No two rows of one state begin at
-    one place, so no two edits have one key. A row that stays has its first message in both states, in a group that is
-    not compared. So no new row of a compared group begins there.
+    one place, so no two edits have one key. In both states, the first message of a row that stays is in no compared
+    group. So no new row of a compared group begins there.
     """
     only_old, only_new = _find_differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -407,7 +408,7 @@ class _Groups:
             self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
-        """Return the sorted indexes of the runs in these groups, and of `also`."""
+        """Return the sorted indexes of the runs in these groups, and those in `also`."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
         near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
@@ -449,7 +450,7 @@ def _find_differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _count_alike(old: Runs, new: Runs) -> tuple[int, int]:
-    """Return how many runs are shared at the beginning, and how many more at the end. These need no search."""
+    """Return how many runs are shared at the beginning, and how many more at the end."""
     most = min(len(old), len(new))
     same = np.ones(most, dtype=bool)
     for old_column, new_column in zip(old.columns(), new.columns()):
@@ -463,7 +464,7 @@ def _count_alike(old: Runs, new: Runs) -> tuple[int, int]:
 
 
 def _number_groups(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the number of each run's group, and a bound above. `block` is sorted. Numbers may be unused."""
+    """Return the number of each run's group, and a number above all of these. `block` is sorted."""
     if not len(block):
         return block, 0
     codes = int(code.max()) + 1
@@ -477,7 +478,7 @@ def _number_groups(block: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, int
 
 
 def _words(first: np.ndarray, last: np.ndarray, count: int) -> np.ndarray:
-    """Return words with the bits of disjoint stretches."""
+    """Return words with the bits from each `first` to its `last`. No two stretches share a bit."""
     words = np.zeros(count, dtype=np.uint64)
     begins, ends = first >> WORD_SHIFT, last >> WORD_SHIFT
     from_first = _ALL << (first & _IN_WORD).astype(np.uint64)

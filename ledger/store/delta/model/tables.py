@@ -1,9 +1,9 @@
-"""The five tables of a ledger: columns, partitions, properties, specs, formats, and the partitions that a call names.
+"""The five tables of a ledger: columns, partitions, properties and formats; and the partitions that a call names.
 
-A table's format number is in its property FORMAT, and the format that a release must know to use the table in its
-description. Release 0.1.0 writes format 1 of every table. A release that changes the columns, partitions or properties
-of a table must raise the first number. (A test compares these.) If earlier releases would misread the new layout, it
-must also raise the second.
+A table's property FORMAT has its format number. The table's description has the lowest number that a release must know
+to use the table. Release 0.1.0 writes format 1 of every table. A release that changes the columns, partitions or
+properties of a table must raise the property's number. If earlier releases would misread the new layout, the release
+must also raise the description's number.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ledger.rules.location import S3
 from ledger.rules.message import STORED, Kind
 from ledger.rules.visibility import Record
 
-#: The property with a table's format, see `model/formats.py`.
+#: The property with a table's format number.
 FORMAT = "ledger.format"
-#: The property of `queues` that names the engine which commits. Ledgers on S3 have it, because Spark's commits are not
-#: safe there.
+#: The property of `queues` that names the only engine that may commit. Ledgers on S3 have it, because Spark's commits
+#: are not safe on S3.
 COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
@@ -71,7 +71,7 @@ MESSAGES = pa.schema(
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in the segment
-        # Older tables have them in another order.
+        # Older tables have another order of these columns.
         *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
@@ -138,7 +138,7 @@ TASKS = pa.schema(
 
 #: Stored with a queue's attributes, in milliseconds.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
-#: Begins a table's description. The format that a release must know follows.
+#: A table's description begins with these words. The format number follows.
 NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
@@ -153,7 +153,7 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: See `model/formats.py`.
+    #: See the module's docstring.
     format: int = 1
 
     @property
@@ -221,8 +221,7 @@ TABLES = {
             facts=FACTS,
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
-            # A delete from `messages` removes whole segments' messages, one from `visibility` a queue or surplus head
-            # rows.
+            # A delete from `messages` names segments. A delete from `visibility` names a queue.
             independent_by=("queue", "lane", "segment"),
         ),
         Table(
@@ -232,7 +231,7 @@ TABLES = {
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
             final_columns=("deleted_at", "moved_to"),
-            # A purge writes its time to the `deleted_at` of a head row, which still changes.
+            # A purge writes its instant to the `deleted_at` of a head row, which still changes later.
             still_changing={"segment": HEAD},
             independent_by=("queue",),
             duplicate_error=TWO_MESSAGES,
@@ -247,7 +246,7 @@ def require_readable(table: Table, layout: Layout) -> None:
     """Raise LedgerTooNew if a table's description asks for a format that this release does not know."""
     described = layout.description or ""
     needed = described.removeprefix(f"{NEEDED} ")
-    # A later release may use other names than numbers.
+    # The format of a later release may be no number.
     if needed != described and not (needed.isdecimal() and int(needed) <= table.format):
         raise LedgerTooNew(
             f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "
@@ -261,7 +260,7 @@ MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 @dataclass(frozen=True)
 class Where:
-    """Partitions named by literals. Only such predicates narrow a Delta transaction."""
+    """Partitions, named by literals: no other predicate narrows a Delta transaction."""
 
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
@@ -359,5 +358,4 @@ def _match_values(column: str, values: Sequence[Any]) -> str:
 
 
 def sort_distinct(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return values sorted and without duplicates."""
     return tuple(sorted(set(values)))

@@ -31,7 +31,7 @@ _OUTCOME_TEXTS = pa.array([one.value for one in OUTCOMES])
 
 @dataclass(frozen=True)
 class _ActionsCall:
-    """The actions of one call. `meeting`: further lanes that count up with any change."""
+    """The actions of one call. `meeting`: lanes that any change counts up, too (see `Decision`)."""
 
     actions: Sequence[Action]
     limits: Limits
@@ -45,7 +45,7 @@ class _ActionEffect:
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
-    #: By new code, the earlier reasons of parked or postponed messages, for a release without a reason.
+    #: For a release without a reason: by new code, the earlier reasons of parked or postponed messages.
     reason_of: Mapping[int, str]
 
 
@@ -60,7 +60,7 @@ class Applier:
         if not named_lanes:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change with a timeout may put messages in flight that a receive has counted as free. Under a quota on
-        # messages in flight, both therefore count up lane 0, and conflict.
+        # messages in flight, the change and the receive therefore count up lane 0, and conflict.
         keeps_in_flight = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
         meeting = (0,) if keeps_in_flight and limits_of(queue.attributes).maximum_in_flight is not None else ()
         call = _ActionsCall(actions, limits, receipts, meeting)
@@ -75,7 +75,7 @@ class Applier:
         return self._shared.run(GroupedCall(name, queue, clock, decide, lanes, joint=self._decide_together, asked=call))
 
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
-        """Return None if two of the calls may name one message."""
+        """Decide several calls, or return None if two of them may name the same message."""
         calls = [verb.asked for verb in verbs]
         decided = self._decide(calls, loaded)
         if decided.meets:
@@ -101,8 +101,8 @@ class Applier:
         )
 
     def _outcomes(self, lanes: Lanes, effects: Sequence[_ActionEffect], contradicted: Runs) -> list[pa.Table]:
-        """Return OUTCOME_RUNS for each action. `contradicted`: two actions would make different records of these
-        messages."""
+        """Return OUTCOME_RUNS for each action. Two actions would make different records of the messages in
+        `contradicted`."""
         runs, numbers = list[Runs](), list[np.ndarray]()
         for effect in effects:
             named, refused = effect.pieces.recode(effect.pieces.code), None
@@ -128,7 +128,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The result of calls that are decided together. `meets`: two of the calls may name one message."""
+    """The result of calls that are decided together. `meets`: two of the calls may name the same message."""
 
     replacement: Runs
     events: Events
@@ -165,7 +165,7 @@ def _effect(tables: Tables, loaded: Loaded, asked: _ActionsCall, action: Action,
 
 
 def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
-    """Return the earlier reasons, by code, of parked or postponed messages that the action releases without one.
+    """Return the earlier reasons, by code, of parked or postponed messages that the action releases without a reason.
 
     If such a message goes to the dead-letter queue next, no other reason is on record.
     """
@@ -205,7 +205,7 @@ def _join_changes(changes: Sequence[Runs]) -> Runs:
 
 
 def _may_overlap(effects: Sequence[Sequence[_ActionEffect]]) -> bool:
-    """Return whether two calls may name one message. Also True if one call names a message twice."""
+    """Return whether two calls may name the same message. Also True if one call names a message twice."""
     places = Runs.concatenate([effect.pieces.recode(0) for call_effects in effects for effect in call_effects])
     order = np.argsort(places.first, kind="stable")
     first, furthest = places.first[order], np.maximum.accumulate(places.last[order])

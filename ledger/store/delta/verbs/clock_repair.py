@@ -1,16 +1,16 @@
 """Repair of a queue's time after a commit by a clock ahead.
 
 A lane's time is the instant of its last commit, and no verb sets it back. While a lane is ahead by more than
-maximum_clock_skew, verbs by right clocks raise ClocksDisagree. One commit to `visibility` for each queue sets such
-times to about now, and moves events and holds out of the future (see `instants.put_back`). Message rows never change: a
-message that the wrong clock sent becomes visible at its instant. Further commits put right the queue itself and its
-message move tasks.
+maximum_clock_skew, verbs by right clocks raise ClocksDisagree. For each queue, one commit to `visibility` sets the
+lanes' times to about now. It also moves the records' instants and deadlines out of the future (see
+`instants.put_back`). Message rows never change: a message that the wrong clock sent becomes visible at its
+`available_at`. Further commits put right the instants of the queue and of its message move tasks.
 
-No send to a FIFO queue may be earlier than the send before it, so a last send far ahead blocks right clocks. Then the
-commit to `visibility` also records a new arrival for the messages that were sent ahead (see `_Order`). Another commit,
-to `messages`, notes that the instants of all earlier sends do not count (`state.send_history`). This commit counts as a
-send, so it conflicts with a send at the same time. Each message therefore still precedes the next one, by number and by
-arrival.
+No send to a FIFO queue may be earlier than the send before it. After a send by a clock far ahead, sends by right clocks
+are therefore refused. Then the commit to `visibility` also records a new arrival for the messages that were sent ahead
+(see `_Order`). Another commit, to `messages`, notes that the instants of all earlier sends do not count
+(`state.send_history`). This commit counts as a send, so it conflicts with a send at the same time. Messages therefore
+keep the same order by number and by arrival.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ class ClockRepair:
     """The changes that a repair makes in a queue. "Ahead" means: by more than maximum_clock_skew.
 
     Attributes:
-        ahead: By how many seconds the latest wrong time was ahead: that of a lane, a last send, the queue, or a task.
+        ahead: How many seconds the latest wrong time was ahead: the time of a lane, the last send, the queue, or a
+            task.
         lanes: How many lanes were ahead.
-        messages: The number of messages in these lanes whose records change, not only by a new arrival.
+        messages: The number of messages in these lanes whose records change (without the new arrivals of messages sent
+            ahead).
         sent_ahead: The number of messages in files with messages that a clock ahead sent.
-        refused_sends: Whether sends to this FIFO queue were refused because of these messages.
-        changed_ahead: Whether a clock ahead made or changed the queue, or noted what has expired.
+        refused_sends: Whether sends to this FIFO queue were refused because of messages sent ahead.
+        changed_ahead: Whether a clock ahead made or changed the queue, or noted what had expired.
         tasks: How many running message move tasks of the queue a clock ahead started or continued.
     """
 
@@ -161,7 +163,7 @@ def _set_times(
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), at)
-            # Counting up lanes without other changes sets their times.
+            # Counting up a lane sets its time.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
@@ -179,15 +181,15 @@ def _set_times(
 class _Order(NamedTuple):
     """New arrivals for messages that arrived at a FIFO queue in the future: about now, and in the same order.
 
-    Messages of one arrival are in the order of their send instants. Where the sequence numbers have another order, the
-    arrivals are a millisecond apart. Messages that were moved to the queue between two sends arrive between these
-    sends.
+    Messages with the same arrival are in the order of their send instants. Where the sequence numbers have another
+    order, the arrivals are a millisecond apart. Messages that were moved to the queue between two sends arrive between
+    these sends.
 
     Attributes:
         sent: The messages that were sent ahead, in the order of their numbers, each with its `arrived_at` in
             milliseconds.
         moved: By the future instant of a move to this queue, the new arrival of its messages.
-        last: The latest new arrival. If there are none: now, or the latest earlier arrival if that is later.
+        last: The latest new arrival. Without new arrivals: now, or the latest other arrival if that is later.
     """
 
     sent: pa.Table
@@ -218,7 +220,7 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Return the places of sends and of moves in one common order.
 
     `sent` holds the send instants in the order of the messages' numbers, and `moved` the sorted instants of moves. A
-    move comes after all messages that were sent by its instant.
+    move comes after all sends up to its instant.
     """
     if not len(sent):
         return np.zeros(0, dtype=np.int64), np.arange(len(moved))

@@ -34,7 +34,8 @@ from ledger.store.delta.verbs.reading import MOST_SEGMENTS, Reader
 from ledger.store.delta.verbs.sending import Quotas, size_of_messages
 from ledger.store.protocol import Contents, CopiedMessage, Grant, QueueRecord, StoredMessage
 
-#: The first part's messages, the characters that each part aims at, the growth from part to part, the most messages.
+#: The messages of the first part, the characters that a part aims at, the most growth from part to part, and the most
+#: messages of a part.
 FIRST_PART_MESSAGES, PART_CHARACTERS, GROWTH, PART_MESSAGES = 100, 16 << 20, 4, 20_000
 _ORDER = ["segment", "seq", "sent_at", "sequence_number"]
 
@@ -54,7 +55,7 @@ class QueueContents:
     def contents(
         self, queue: QueueRecord, clock: Clock, after: Position | None = None, until: int | None = None
     ) -> Contents:
-        """Return the queue's contents (see Store.contents). The messages are read later, part by part."""
+        """See Store.contents. The messages are read later, part by part."""
         loaded = self.opened.load(queue, clock)
         _, _, pieces, state = loaded.classify(self.opened.listings)
         alive = pieces.where(~np.isin(state, GONE_STATES))
@@ -88,7 +89,8 @@ class QueueContents:
         return MessagesInOrder(place[order], code[order]), latest
 
     def _rows(self, lanes: Lanes, alive: Runs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the places, send instants and sequence numbers (0: none) of messages that have rows, by queue."""
+        """For each queue that messages were sent to, yield the places, send instants and sequence numbers (0: none) of
+        those with rows."""
         names = [lanes.segments[number] for number in np.unique(alive.segment).tolist()]
         for queue, names_in_queue in self.opened.listings.newest().homes(names).items():
             # For very many segments, reading all of the queue is faster.
@@ -132,9 +134,10 @@ class Copies:
         self._transactions, self._settings, self._quotas = opened.transactions, opened.settings, Quotas(opened)
 
     def progress(self, queue: QueueRecord, key: str) -> CopyProgress | None:
-        """Return the progress of a copy (see Store.copy_progress).
+        """See Store.copy_progress.
 
-        The number of parts is read first: if another process then commits a part, `add` refuses the next part.
+        The number of parts is read first. If another process then commits a part, `add` refuses this process's next
+        part.
         """
         parts = self._version(copies.application(key))
         if parts is None:
@@ -146,7 +149,7 @@ class Copies:
                 break
             marks.append(mark)
         messages = self._version(copies.messages_application(key)) or 0
-        # The caller goes on behind these parts: they must survive a power cut.
+        # The caller continues after these parts, so they must survive a power cut.
         self._opened.tables.make_durable("messages", self._opened.tables.version("messages"))
         return CopyProgress(parts, messages, tuple(marks))
 
@@ -155,10 +158,10 @@ class Copies:
     def add(
         self, queue: QueueRecord, messages: Sequence[CopiedMessage], key: str, progress: CopyProgress, clock: Clock
     ) -> bool:
-        """Append a part. Return False if this part is not the next one of the copy (see Store.add_copies).
+        """See Store.add_copies.
 
-        On a FIFO queue a part takes the next number of the queue's sends, and is decided again if another send is
-        first. Raises ClocksDisagree, OverLimit, QueueDoesNotExist, StorageFailed and ContentionOutlastedRetries.
+        On a FIFO queue a part counts as the queue's next send. If another send commits first, the part is made anew.
+        Raises ClocksDisagree, OverLimit, QueueDoesNotExist, StorageFailed and ContentionOutlastedRetries.
         """
         self._opened.times.require(queue, clock)
         in_order = is_fifo(queue.attributes)
@@ -166,7 +169,7 @@ class Copies:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id if in_order else None, losses):
-                # A copy takes long, so its queue may have other bounds by now.
+                # A copy takes long, so the queue may have other attributes by now.
                 queue = self._queues.current(queue)
                 sends, bounded = self._version(fifo.sends_application(queue.id)) or 0, self._quotas.next_send(queue)
                 if (self._version(first[0]) or 0) != progress.parts - 1:

@@ -34,7 +34,7 @@ def make_refusal(error: LedgerError) -> RequestGrant:
 def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
     """Raise LedgerDamaged if one of the runs is in a segment that is `doubled`.
 
-    In such a segment a verb on one message would change others with the same place, too.
+    In a `doubled` segment several messages share a place, so a verb on one of them would change all.
     """
     if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
         raise LedgerDamaged(TWO_MESSAGES)
@@ -69,7 +69,7 @@ def grant(
 def grant_of(
     lanes: Lanes, runs: Runs, order: np.ndarray | None = None, grants: GrantRows | None = None
 ) -> Callable[[int], Grant | None]:
-    """Return a function that makes the grant of one receipt's runs from the commit's version (None: no runs).
+    """Return a function that takes the commit's version and returns the grant of one receipt's runs (None: no runs).
 
     The grant's deadline is the last one of its messages.
     """
@@ -119,7 +119,7 @@ class GrantRows:
 
 
 def _list_distinct_codes(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
-    """Return codes, and the number of each run's code among them (None: each run has its own)."""
+    """Return codes, and for each run the index of its code (None: the codes are the runs' codes, one by one)."""
     if len(codes) <= FEW_CODES:
         return codes.tolist(), None
     distinct, which = np.unique(codes, return_inverse=True)

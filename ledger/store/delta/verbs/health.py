@@ -49,12 +49,12 @@ class TableHealth:
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. `ledger repair` moves them out if other
             files hold the same facts.
-        by_statement: Why verbs with these settings commit rows by statements of the engine (empty: directly).
+        by_statement: Why verbs with these settings commit rows by statements of the engine (empty: they do not).
         altered: What somebody changed in the table, and what undoes it (empty: nothing).
         refused: Why calls that change the table fail with these settings (empty: they do not).
         refused_fix: What to do about `refused`.
         takes_appends: Whether only upkeep fails on the `refused` table, because verbs only append to it.
-        format: The format of its layout, see `model.tables` (empty: not recorded).
+        format: The table's format number, see `model.tables` (empty: not recorded).
     """
 
     version: int
@@ -86,9 +86,9 @@ class Health:
             that are not copied within that time.
         commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
             `delta_log.statements`).
-        vitals: Signs of load, and that something hangs (None: an altered table prevents the measurement).
+        vitals: Signs of load, and of something that hangs (None: an altered table prevents the measurement).
         clocks: By queue, the text of the error ClocksDisagree that verbs raise for this machine's clock.
-        commits_without_upkeep: The commits of `messages` and `visibility` since the last round of upkeep.
+        commits_without_upkeep: The number of commits to `messages` and `visibility` since the last round of upkeep.
         upkeep_overdue: Why a round should have run long ago, see `rules.upkeep` (empty: not overdue).
         lost_dead_letter_queues: By queue, the dead-letter queue that its RedrivePolicy names and that does not exist.
             Such a queue's messages are received without end.
@@ -172,7 +172,6 @@ def _vitals(store: DeltaStore, clock: Clock) -> Vitals | None:
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
-    """Return by queue the errors ClocksDisagree that verbs raise."""
     problems = {}
     for queue in queues:
         try:

@@ -43,7 +43,7 @@ class Tasks:
         return _tasks(self._tables.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
-        """Store a task (see Store.put_task).
+        """See Store.put_task.
 
         With Spark's MERGE, only a commit to the same row makes this call decide again. That is enough: two tasks that
         start at once have the same id (`redrive.new_task`).
@@ -105,7 +105,7 @@ class Rejecter:
 
     @staticmethod
     def _give_back(loaded: Loaded, action: Action, events: Events) -> Runs:
-        """Return the messages of an action that its receipt holds, as after a release, and note the release."""
+        """Return the action's messages that its receipt holds, with their records after a release. Note the release."""
         lanes = loaded.lanes
         pieces = lanes.cut(action.runs)
 
@@ -138,7 +138,7 @@ def move(
     """Return the records of a move of `runs` to `target`, and note the move in `events`.
 
     `arrives` makes the records in `target`. The lanes of both queues are loaded. The lane in `target` follows from the
-    lane that the segment was first sent to: two moves of its messages to one queue therefore change the same head row.
+    lane that the segment was sent to. So two moves of the segment's messages to one queue change the same head row.
     """
     lanes, count = loaded.lanes, runs.count
     # After the move, no record of the queue shows that these receipts expired.

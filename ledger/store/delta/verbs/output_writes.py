@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: The seconds that a caller that holds up others waits for a table. After a longer wait in vain, such callers skip the
-#: table for SILENT_FACTOR times the wait.
+#: The seconds that a verb in its turn waits for an output table. After a longer wait in vain, receives, redrives and
+#: locks skip the table for SILENT_FACTOR times the wait.
 WAIT_SECONDS, SILENT_FACTOR = 1.0, 10
 
 
@@ -55,20 +55,17 @@ class OutputTables:
         self._puts_checked_at: dict[str, float] = {}
 
     def copy_without_fences(self) -> OutputTables:
-        """Return the same tables, to be asked without a commit. A write that is not in counts as fenced off."""
+        """Return the same tables, but never commit a fence: a write that is not in counts as fenced off."""
         looking = OutputTables(self._engine, self._by_spark, self._settings)
         looking._fences = False
         return looking
 
     def require_safe(self, table: str, why: str) -> None:
-        """Raise UnsafeStorage for a place where Spark drivers could lose each other's commits."""
+        """See OutputWrites.require_safe."""
         require_safe_output(table, self._settings, why)
 
     def publishing(self, table: str) -> OutputPublishing | None:
-        """Return the object that publishes files at a place (None: Spark has to commit to the place).
-
-        Raises StorageFailed, and UnsafeStorage for a store that lets one commit overwrite another.
-        """
+        """See OutputWrites.publishing. Also raises StorageFailed."""
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
@@ -106,7 +103,7 @@ class OutputTables:
     def confirm_or_fence_for_others(self, table: str, write_id: str) -> bool:
         """Answer as `confirm_or_fence`, for a verb that may have other messages to serve.
 
-        If a table recently took longer than WAIT_SECONDS and gave no answer, its last error is raised again.
+        If the table recently took longer than WAIT_SECONDS and gave no answer, raise its last error again.
         """
         until, problem = self._silent.get(table, (0.0, None))
         began = time.monotonic()
@@ -215,7 +212,7 @@ class Outputs:
             own, output = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
             # A VACUUM of an output folder around a table of the ledger would remove that table's files.
             if output.startswith(own) or own.startswith(output):
-                problem = "It is a table of the ledger's own, or the folder that they are in"
+                problem = "It is, contains or lies in one of the ledger's own tables"
                 raise InvalidParameterValue("table", location, problem, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:
@@ -338,10 +335,10 @@ class Outputs:
     ) -> OutputUnreadable | None:
         """Ask the output tables about messages in doubt that a receive could take. Fence off writes that are not in.
 
-        A receive could take a message whose deadline has passed, or that a receive under one of the ids `attempts`
-        holds. `only`: ask only about messages with this record. Afterwards `loaded` has these messages as deleted, or
-        as never written. If a table does not answer, its messages stay in doubt (`Lanes.undecided`), and the error is
-        returned.
+        A receive could take a message whose deadline has passed, or a message held under one of the ids `attempts`.
+        `only`: ask only about messages with this record. In `loaded`, messages become deleted if their rows are in, and
+        otherwise are no longer in doubt. If a table does not answer, its messages stay in doubt (`Lanes.undecided`),
+        and the error is returned.
         """
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
@@ -391,7 +388,7 @@ class Outputs:
     def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
         """Fence off the unfinished writes of messages that a restore under a receipt makes visible.
 
-        A table that is gone or replaced raises no error: the owner's restore decides about its messages. Raises
+        A table that is gone or replaced is no error: the owner's restore decides about its messages. Raises
         OutputUnreadable for any other table that does not answer.
         """
         records = loaded.lanes.records.all()

@@ -1,4 +1,4 @@
-"""The first commit that a verb would make, found without a commit.
+"""The first commit that a verb would make, found without making it.
 
 A separate store runs the verb on the ledger's tables. The store takes no file locks and does not read the storage's
 clock. The first call that would change a table ends the run.
@@ -26,8 +26,8 @@ class PlannedCommit(NamedTuple):
     Attributes:
         statement: The statement that makes the commit, if `why_statement` gives a reason.
         rows: The rows that the statement gets (None: the commit has no rows, or it removes rows).
-        engine: The name of the engine.
-        why_statement: Why the engine would run a statement, a reason of `delta_log.statements` (empty: no statement).
+        why_statement: Why the engine would run a statement: a reason of `delta_log.statements`, and a text (empty: it
+            would run none).
     """
 
     table: str
@@ -38,16 +38,14 @@ class PlannedCommit(NamedTuple):
 
 
 class _Planned(Exception):
-    """The first commit of a verb."""
-
     def __init__(self, commit: PlannedCommit) -> None:
         super().__init__("the verb ends here")
         self.commit = commit
 
 
 class _ReadOnlyEngine:
-    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned: no verb that is explained commits
-    otherwise."""
+    """An engine whose `merge`, `append`, `mark` and `delete` raise _Planned. Verbs that can be explained commit in no
+    other way."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -68,7 +66,7 @@ class _ReadOnlyEngine:
         raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Do nothing: no commit relies on the versions that were read."""
+        """Do nothing: no commit follows that relies on what was read."""
 
     def _planned(self, table: str, statement: str, rows: pa.Table | None = None) -> _Planned:
         why = self._engine.why_not_direct(table)
@@ -77,7 +75,7 @@ class _ReadOnlyEngine:
 
 
 def find_planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
-    """Return the first commit that `run` would make through the store that it gets, if any. Raises what `run`
+    """Return the first commit, if any, that `run` would make through the store that it gets. Raises what `run`
     raises."""
     engine, locks = cast(Engine, _ReadOnlyEngine(store.engine)), dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)

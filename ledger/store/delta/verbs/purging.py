@@ -28,12 +28,12 @@ class Purger:
     @uses_arrow
     @releasing
     def purge(self, queue: QueueRecord, clock: Clock, older_than: int | None = None) -> int:
-        """Purge a queue (see Store.purge).
+        """See Store.purge.
 
         On a FIFO queue a purge of all messages is up to three commits. The first deletes the messages. The second makes
         deduplication forget the sends until now, and counts as a send. The third records the instant for a purge
         interval. If a send comes between the first two commits, both are made again: each send is wholly before or
-        wholly after the purge. If this process ends between the two, the queue still remembers its sends.
+        wholly after the purge. If this process ends between the first two, the queue still remembers its sends.
         """
         if older_than is not None:
             return self._empty_by_age(queue, clock, older_than)
@@ -53,7 +53,8 @@ class Purger:
     def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Delete all messages of one listing of `messages`, and return how many.
 
-        The head row of lane 0 records the last purge's instant, so two purges conflict on it.
+        Two purges conflict, because each counts up lane 0. `whole`: also note the instant for the purge interval, if
+        there is one.
         """
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
         noted = whole and self._has_interval(queue)
@@ -95,11 +96,11 @@ class Purger:
         return limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
-        """Make the queue forget its first `sent` sends. Return False if another send was committed since."""
+        """Make the queue forget its first `sent` sends. Return False if another send was committed after them."""
         purges, since = fifo.purges_application(queue.id), self._opened.tables.version("messages")
         forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
-            # There were no sends since the last purge, which counts as a send, too.
+            # There was no send, or none since the last purge, which counts as a send, too.
             return (self._opened.tables.transaction_version("messages", fifo.sends_application(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [], attempts.losses)
         self._transactions.step("chosen")

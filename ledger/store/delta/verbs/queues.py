@@ -34,14 +34,14 @@ EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int
 
 
 FEW_COMMITS = 20
-#: The low bits of a queue's revision that count its changes. The bits above come from the queue's id.
+#: How many low bits of a queue's revision count its changes. The higher bits come from the queue's id.
 CHANGES = 20
 
 
 class Queues:
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
-        #: The version, the queues by name, and the generation.
+        #: The table as last read: its version, the queues by name, and the generation.
         self._kept: tuple[int, dict[str, QueueRecord], int] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
@@ -76,7 +76,7 @@ class Queues:
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
         """Return the table's newest version, in which this very queue exists, and whether all `others` exist.
 
-        Raises QueueDoesNotExist. A decision about messages reads its lanes before this call.
+        Call this after the lanes were read: the queue then still existed when they were. Raises QueueDoesNotExist.
         """
         version, queues_by_name, _ = self._read_newest()
 
@@ -88,7 +88,7 @@ class Queues:
         return version, all(map(is_there, others))
 
     def current(self, queue: QueueRecord) -> QueueRecord:
-        """Return the newest record of this very queue. Raises what `get` and `require` raise."""
+        """Return this very queue as it is now. Raises what `get` and `require` raise."""
         record = self.get(queue.name)
         self.require(queue)
         return record
@@ -117,7 +117,7 @@ class Queues:
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
         """Record for good which messages of these queues had expired at the instant `at`.
 
-        Returns the new records of the queues that still exist. No change of the retention brings these messages back.
+        No change of the retention brings the expired messages back. Returns the queues that still exist, as changed.
         """
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
@@ -128,9 +128,9 @@ class Queues:
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
         """Remove the queue's row. Upkeep drops the messages, which then belong to no queue.
 
-        One commit before and one after the removal count up all lanes of the queue: a verb that decided before one of
-        them to move messages to the queue loses. Messages that arrive in between are deleted with the queue. If this
-        process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
+        Before and after the removal, a commit counts up all lanes of the queue. A verb that decided before such a
+        commit to move messages here therefore loses. Messages that arrive between the two commits are deleted with the
+        queue. If this process ends before the last commit, upkeep completes the deletion (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -145,7 +145,7 @@ class Queues:
         def count_up_lanes(losses: int) -> Plan[None]:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
-            # A lane that was never used needs a head row for this.
+            # A lane that was never used gets a head row.
             all_lanes = sort_distinct({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
             edits = lanes.heads.edits(all_lanes, at)
@@ -164,9 +164,9 @@ class Queues:
         change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
         clock: Clock,
     ) -> list[QueueRecord]:
-        """Replace the rows of the `queues` that still exist, by id, in one commit, and return the new records.
+        """Change the rows of the `queues` that still exist, by id, in one commit, and return the changed queues.
 
-        `change` gets a queue, all queues, and the present instant. It is called again if the commit loses.
+        `change` gets a queue, all queues, and the present instant, at each try of the commit.
         """
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
@@ -183,8 +183,8 @@ class Queues:
     def _find_deletion_time(self, name: str, version: int, now: int, interval: int) -> int | None:
         """Return when the last queue of this name was deleted, by the log up to a version.
 
-        The search covers at least the last `interval` seconds of the log. Returns None without a deletion, or for one
-        that a clock ahead dated.
+        The search covers at least the last `interval` seconds of the log. Returns None if no deletion is found, or if
+        its instant is too far in the future.
         """
         since = now - interval * MILLISECONDS
         skew, most = self._settings.skew, FEW_COMMITS
@@ -217,7 +217,7 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
     if attribute is not None:
         raise LedgerTooNew(
             f"The queue {record.name} has {attribute}={record.attributes[attribute]!r}, which this version of the "
-            "ledger does not know. Upgrade the package, or set the attribute by the version that wrote it"
+            "ledger does not know. Upgrade the package, or set the attribute with the version that wrote it"
         )
     return record
 
@@ -225,7 +225,8 @@ def _require_understood(record: QueueRecord) -> QueueRecord:
 def _first_revision(queue_id: str) -> int:
     """Return the first revision of a queue.
 
-    Each queue has its own range of revisions, so a decision about a deleted queue cannot change a new one of its name.
+    Each queue has its own range of revisions, so a decision about a deleted queue cannot change a new queue of the same
+    name.
     """
     return int(queue_id.rpartition("-")[2], 16) << CHANGES
 
@@ -274,7 +275,7 @@ def _stored_attributes(record: QueueRecord) -> list[tuple[str, str]]:
 
 
 def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
-    """Return the queue that the redrive policy names, if it can take these dead letters, else nothing."""
+    """Return, in a list, the queue that the redrive policy names, if it exists and can take the queue's messages."""
     policy = redrive.policy_of(queue.attributes)
     named = [record for record in queues.all() if record.name == policy.target] if policy else []
     return [record for record in named if redrive.explain_unfit_destination(queue, record) is None]
@@ -289,7 +290,7 @@ def load_with_destinations(
 ) -> Loaded:
     """Load the lanes of a queue and of the `others` that its messages may move to (`Loaded.targets`).
 
-    `others` is called again if one of them was deleted before the lanes were read. Raises QueueDoesNotExist.
+    `others` is called again if one of its queues no longer exists after the lanes were read. Raises QueueDoesNotExist.
     """
     while True:
         targets = others()

@@ -24,7 +24,7 @@ from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.sent_messages import GrantedRun, RecentMessages
 from ledger.store.protocol import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 
-#: The bounds of one read: its segments, and the places (segments times ordinals) of several segments.
+#: The bounds of one read: its segments, and for several segments, their number times the width of the span of ordinals.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 _RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
@@ -50,7 +50,7 @@ class Reader:
     def find_recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
         """Return the messages of one grant from memory, if this process sent and keeps all of them.
 
-        They must be in the newest listing, too (see `state.sent_messages`).
+        The newest listing must have the messages, too (see `state.sent_messages`).
         """
         runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
         messages = self._recent.find(self._listings.newest(), runs)
@@ -64,7 +64,7 @@ class Reader:
         return self.read_grants(queue, [grant])[0]
 
     def read_grants(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
-        """Return the messages of each grant that have rows, in the order of Store.read. One read covers many small
+        """For each grant, return the messages that have rows, in the order of Store.read. One read covers many small
         segments."""
         picked = [_Picked(queue, grant) for grant in grants]
         runs = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
@@ -92,7 +92,7 @@ class Reader:
 class _Picked:
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         self._queue, self._names = queue, grant.runs["segment"].unique()
-        # A run's code is the number of its row in the grant.
+        # A run's code is the index of its row in the grant.
         runs = Runs.from_arrow(grant.runs, _segment(grant.runs, self._names), np.arange(grant.runs.num_rows))
         self._begins = np.cumsum(runs.lengths) - runs.lengths
         self._runs = runs.where(np.argsort(runs.first, kind="stable"))
@@ -121,7 +121,7 @@ class _Picked:
 def _order_messages(
     queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None
 ) -> list[StoredMessage]:
-    """Return messages in the order of their `numbers` (see Grant.order), or else the oldest first (FIFO:
+    """Return messages in the order of their `numbers` (see Grant.order), or without numbers the oldest first (FIFO:
     `fifo.order_by_group`)."""
     if numbers is not None:
         return [found[at] for at in np.argsort(numbers)]
@@ -173,7 +173,7 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
 
 
 def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
-    """Return the number of each row's segment in `names` (-1: `names` lacks the segment)."""
+    """Return the index of each row's segment in `names` (-1: `names` lacks the segment)."""
     numbers: np.ndarray = pc.fill_null(pc.index_in(rows["segment"], names), -1).to_numpy().astype(np.int64)
     return numbers
 

@@ -24,7 +24,8 @@ FILLS = "receipts/after/"
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Copy the events of the commits of `visibility` since the last fill, exactly once. Return the number of entries.
 
-    The transaction id names the last version that has entries. Of two fills from one version, Delta accepts one.
+    The transaction id names the last version that `receipts` has. Of two fills after the same version, Delta accepts
+    one.
     """
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
@@ -50,7 +51,7 @@ def read_events(tables: Tables, queue: str | None, receipt_id: str | None = None
     """Return the events of the commits, oldest first, as rows of RECEIPTS with instants in milliseconds.
 
     The rows come from `receipts`, and for commits that are not copied yet from the log of `visibility`. The owner of an
-    expiry is the process that had received the messages (None: not known).
+    event "expired" is the process that had received the messages (None: not known).
     """
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
@@ -85,7 +86,8 @@ def _name_holders(rows: list[dict[str, Any]]) -> None:
 
 
 def find_unfilled(tables: Tables) -> tuple[int, pa.Table]:
-    """Return the last version of `visibility` that has entries (-1: none), and the entries since."""
+    """Return the last version of `visibility` with entries in `receipts` (-1: none), and the entries of later
+    commits."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     return filled, _table(_rows(tables.history("visibility", filled)))

@@ -47,10 +47,10 @@ class _ReceiveCall:
 
     @property
     def is_plain(self) -> bool:
-        """Whether calls of this kind may be decided in one step.
+        """Whether this call may be decided in one step with others.
 
-        Not with an attempt id, which may hold messages already. Not with a timeout of 0: its messages stay visible for
-        another call, in another commit.
+        An attempt id may hold messages already. Messages received with a timeout of 0 stay visible for another call,
+        in another commit.
         """
         return all(request.attempt_id is None and request.timeout for request in self.requests)
 
@@ -81,7 +81,7 @@ class Receiver:
     def _decide_together(self, verbs: Sequence[GroupedCall[Any]], loaded: Loaded, losses: int) -> Joint | None:
         """Decide several receives in one step. Return None after LOSSES_TO_HALVE losses.
 
-        After so many losses each receive takes messages of some lanes only, and the next one can take the others.
+        After so many losses each receive takes messages of some lanes only, and leaves the others to the next receive.
         """
         if losses >= LOSSES_TO_HALVE:
             return None
@@ -97,7 +97,8 @@ class Receiver:
     def _decide(self, asked: _ReceiveCall, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[RequestGrant]]:
         requests, events = asked.requests, Events()
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        # A request for fewer messages than its attempt holds is refused, and must not fence off a write of these.
+        # A request for fewer messages than its attempt holds is refused, and must not fence off writes of these
+        # messages.
         served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
         undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
         again = {n: _grant_again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -184,7 +185,7 @@ def _grant_again(
 ) -> RequestGrant | None:
     """Return the claim that an earlier receive under the attempt id holds, if any.
 
-    Refuse a request for fewer messages, or if all messages of the attempt stay in doubt.
+    Refuse the request if it asks for fewer messages, or if all messages of the attempt stay in doubt.
     """
     if request.attempt_id is None:
         return None
@@ -208,7 +209,7 @@ def _lanes_to_count_up(queue: QueueRecord, attempts: Collection[str]) -> tuple[i
     """Return lanes that receives count up without taking messages from them, so that two receives conflict.
 
     Receives of one attempt may choose different lanes, so all count up a lane that follows from the attempt id.
-    Receives under a quota on messages in flight count up lane 0, to see the one before.
+    Under a quota on messages in flight, receives count up lane 0, so that each sees the receive before it.
     """
     lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return sort_distinct(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})

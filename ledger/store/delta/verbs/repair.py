@@ -84,8 +84,8 @@ class TableRepair:
         commits: The later commits, which are lost.
         files: The data files that are removed from the table, each with its fault.
         messages: The number of messages in these files (None: not known).
-        past: By version, the faults of entries that a checkpoint sums up, which cost no message.
-        readable_from: With `past`: the first version that can be read after the repair.
+        past: By version, the faults of damaged entries that a checkpoint sums up. These entries cost no message.
+        readable_from: If `past` has entries, the first version that can be read after the repair.
     """
 
     table: str
@@ -181,7 +181,8 @@ def _faults_at(place: Path, version: int) -> dict[str, str]:
     except DeltaError:
         if not read_checkpoints(str(place), None).bad:
             raise
-        # A repair that is no dry run moved the checkpoint out, unless an entry after it is missing.
+        # Unless this is a dry run, or an entry after the checkpoint is missing, the repair has moved the checkpoint
+        # out.
         return {}
     return dict(find_faulty_files(loaded, table_files(str(place), None), deep=True))
 
@@ -244,7 +245,7 @@ def _carry_out(repair: TableRepair, place: Path, lost: Path) -> None:
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
     """Move away the files from which a read of the lost versions starts, then replace the damaged entries.
 
-    In this order, a repair after a stopped one still finds the damaged entries.
+    In this order, a repair after a stopped repair still finds the damaged entries.
     """
     files = table_files(str(place), None)
     for path in files.log_paths():

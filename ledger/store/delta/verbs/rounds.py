@@ -1,4 +1,4 @@
-"""The record of upkeep's rounds: how far the last round went, and who holds the lease to run one.
+"""The record of upkeep's rounds: how far the last round went, and who holds the lease to run the next.
 
 The record is in the log of `tasks`, as transactions (Delta's application ids with a number each). The log and its
 checkpoints keep the newest number of each application for good:
@@ -13,8 +13,8 @@ checkpoints keep the newest number of each application for good:
 | `upkeep/records` | a number for each commit that notes a round or frees a lease: two such commits at once conflict |
 
 **The lease.** A process takes the lease by committing the next number, which Delta grants to one process. The lease is
-held while `upkeep/lease` and `upkeep/free` differ. If its holder died, another process takes the next number after a
-time (see `ledger.upkeep_daemon`). Two rounds at once are safe: the lease only saves work.
+held while `upkeep/lease` and `upkeep/free` differ. If the lease's holder died, another process takes the next number
+after a time (see `ledger.upkeep_daemon`). Two rounds at once are safe: the lease only saves work.
 
 **How far a round went.** A round takes the versions that were newest when it began. Upkeep's own commits directly after
 these versions count as gone over.
@@ -98,7 +98,7 @@ class Rounds:
     def take(self, look: Look, at: int) -> bool:
         """Take the lease after the one that `look` saw, even if that lease is held.
 
-        Return False if another process was first. Raises StorageFailed.
+        Return False if another process was first, or the ledger was replaced. Raises StorageFailed.
         """
         number = look.lease + 1
         try:
@@ -117,8 +117,8 @@ class Rounds:
     def record(self, begun: Look, at: int) -> None:
         """Record that a round went over the versions that `begun` saw, and give the lease back.
 
-        The round began at the instant `at`. Nothing is committed if this process has no lease, and a record of the last
-        AGE_DUE seconds has the same versions. A LedgerError is only logged.
+        The round began at the instant `at`. If this process has no lease, and the last record has the same versions and
+        is younger than AGE_DUE seconds, nothing is committed. A LedgerError is only logged.
         """
         try:
             reached = {table: self._find_reached(table, version) for table, version in begun.versions.items()}
@@ -140,7 +140,7 @@ class Rounds:
     def _note(self, at: int, *facts: tuple[str, int]) -> None:
         """Commit facts, and give back this process's lease, if any.
 
-        After ATTEMPTS lost commits, the lease ends as that of a holder that died.
+        After ATTEMPTS lost commits, the lease stays taken, as if its holder had died.
         """
         free = () if self._held is None else ((FREE, self._held),)
         attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
@@ -174,8 +174,8 @@ class Rounds:
 class OverdueNotice:
     """Logs a warning that upkeep is overdue, at most once for an open ledger.
 
-    The record is first read when the committed versions of the LOADED tables add up to COMMITS_OVERDUE, and then after
-    each COMMITS_DUE more.
+    It reads the record when the last versions that this process committed to the LOADED tables add up to
+    COMMITS_OVERDUE, and after each COMMITS_DUE more.
     """
 
     def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:

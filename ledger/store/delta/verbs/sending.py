@@ -1,15 +1,16 @@
 """Small sends: each call is one append to `messages`, or none if it only repeats earlier sends.
 
-Two sends at once cannot exceed a bound together. A send to a bounded queue reads the count of sends in the log, then
-counts the queue's messages, and commits only as the next send of the count. Moves and restores are not bounded: a dead
-letter must have a queue to go to.
+Two sends at once cannot exceed a bound together. A send to a bounded queue first reads the count of sends in the log.
+Then it counts the queue's messages, and commits only if no send was counted since. Moves and restores are not bounded:
+a dead letter must have a queue to go to.
 
 The bytes of stored messages are those of their data files (compressed Parquet). A send of a DataFrame counts its own
 files. All other sends count their messages as SQS measures them, and can pass the bound by what Parquet adds to small
 files.
 
-An append takes a segment out, and gives it back once its commit's outcome is known. Two threads therefore never append
-to one segment at once. A segment is not given back after an error, or if another writer has extended it.
+An append takes open segments out of `OpenSegments`, and gives them back once its commit's outcome is known. Two threads
+therefore never append to one segment at once. A segment is not given back after an error, or if another writer has
+extended it.
 
 Most appends extend an open segment, which belongs to one writer and to one lane. A send to a FIFO queue may extend
 segments in several lanes. A send under an attempt id writes a segment of its own, whose name follows from the id.
@@ -65,7 +66,8 @@ class Quotas:
     opened: OpenTables
 
     def next_send(self, queue: QueueRecord) -> tuple[str, int] | None:
-        """Return the transaction that a send to a bounded standard queue must commit with, else None.
+        """Return the transaction that a send to a bounded queue commits with, else None. FIFO sends are counted by
+        another transaction.
 
         Call this method before the send reads anything else that the send decides on.
         """
@@ -87,7 +89,7 @@ class Quotas:
             limits.require_bytes(queue.name, classified.count_stored_bytes(), size(), bounds)
 
 
-#: Up to so many places (queue and lane), those without open segments are kept.
+#: Lanes without open segments are forgotten only beyond this number of lanes.
 FEW_OPEN = 64
 
 
@@ -114,7 +116,7 @@ class OpenSegment(NamedTuple):
 
 
 class OpenSegments:
-    """The segments that no append has taken out. Threads may share this object: it needs no lock."""
+    """The open segments that no append has taken out. Threads may share this object."""
 
     def __init__(self, open_seconds: float) -> None:
         self._open_milliseconds = open_seconds * MILLISECONDS
@@ -143,7 +145,7 @@ class OpenSegments:
         return OpenSegment(queue, lane, ids.segment(ids.new_send_key(), 0, is_open=True), 0, now)
 
     def give_back(self, segment: OpenSegment, now: int) -> None:
-        """Give back a segment, in its state after the commit, or before a commit that lost."""
+        """Give back a segment as it is after the commit, or as it was if the commit lost."""
         self._idle.setdefault((segment.queue, segment.lane), deque()).append(segment)
         if len(self._idle) > self._most:
             self._let_go(now)
@@ -223,8 +225,8 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                # Read the count first: if another process commits the attempt after this, the count grows, and this
-                # send does not commit.
+                # Read the count first: if another process commits the attempt later, the count grows, and this send
+                # does not commit.
                 counted = self._quotas.next_send(queue)
                 earlier_send = attempt and find_earlier_send(self._opened.tables, attempt)
                 if earlier_send:
@@ -245,8 +247,7 @@ class Sender:
         raise attempts.give_up()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[StoredSend]:
-        """Send to a FIFO queue. The log counts the sends, so a send decided without the one before it does not
-        commit."""
+        """Send to a FIFO queue. The log counts the sends, and a send commits only as the next of the count."""
         application = fifo.sends_application(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
@@ -290,7 +291,7 @@ class Sender:
     ) -> tuple[dict[Key, StoredSend], int]:
         """Return the sends that `entries` repeat within the deduplication interval, by key, and this send's instant.
 
-        The instant is not before that of any earlier send that counts (see `state.send_history`). Raises
+        This send's instant is not before the instant of any earlier send that counts (see `state.send_history`). Raises
         ClocksDisagree.
         """
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
@@ -302,7 +303,7 @@ class Sender:
             last = find_last_counted(self._opened.tables, queue.id, rows)
         at = instants.advance_to_last_commit(now, last, skew)
         deduplication_ids = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
-        # Look up the last purge only after the count of sends: a purge in between would be missed.
+        # Look up the last purge after the count of sends, so that no purge in between is missed.
         purged = self._opened.tables.transaction_version("messages", fifo.purges_application(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         rows = drop_set_aside(self._opened.tables, queue.id, rows)
@@ -316,7 +317,7 @@ class Sender:
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
         """Commit one append, and give back the open segments that it extends. Return False if another writer was first.
 
-        None of its segments is used again after an error, or if one of them is taken.
+        After an error, or if one of the segments is taken, none of them is used again.
         """
         tables = self._opened.tables
         began, generation, since = time.monotonic(), tables.generation(), tables.version("messages")

@@ -44,10 +44,10 @@ class Joint(NamedTuple):
 
 
 class GroupedCall(PendingCall[Result], Generic[Result]):
-    """A verb on a queue's messages that can share a commit with verbs that have an equal QueueRecord.
+    """A verb on a queue's messages that can share a commit with verbs on an equal QueueRecord.
 
     Attributes:
-        decide: Takes the lanes, and how often the committing thread has lost. An error concerns this verb alone.
+        decide: Gets the lanes, and how often the committing thread has lost. Its error concerns this verb alone.
         lanes: The lanes that the decision covers (None: all lanes of the queue).
         targets: Looks up the queues that messages may move to (None: the verb moves none).
         joint: Decides verbs with the same `joint` in one step. It returns None if the result could differ from
@@ -83,8 +83,8 @@ class SharedVerbs:
     def run(self, verb: GroupedCall[Result]) -> Result:
         """Commit a verb in one MERGE, alone or with other verbs.
 
-        Raises what the decision raises, ContentionOutlastedRetries and StorageFailed. Raises QueueDoesNotExist if the
-        ledger was replaced meanwhile and the new ledger lacks the queue.
+        Raises what the decision raises, ContentionOutlastedRetries, StorageFailed, and QueueDoesNotExist (see
+        `_OneLedger`).
         """
         with self._ledger.of(verb.queue, verb.name):
             return self._run(verb)
@@ -145,7 +145,7 @@ class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the verb's queue.
 
     A process notices a replaced table by comparing the log with its earlier reads in this generation. The first read of
-    a generation has no earlier read. The queue is therefore looked up again after the first verb of each generation.
+    a generation has no earlier read. So the queue is looked up again after the first verb of each generation.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -156,8 +156,8 @@ class _OneLedger:
     def of(self, queue: QueueRecord, verb: str) -> Iterator[None]:
         """Return a context that checks the queue after the verb.
 
-        Raises QueueDoesNotExist if the new ledger lacks the queue, and StorageFailed with `unknown` if this cannot be
-        read.
+        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new one lacks the queue, and StorageFailed
+        with `unknown` if this cannot be read.
         """
         yield
         with after_commit(verb):
@@ -177,7 +177,7 @@ class _Send(PendingCall[list[StoredSend]]):
 class SharedSends:
     """Sends messages. Small sends of waiting threads may share one append.
 
-    A queue has one shared append at a time: the commits of concurrent appends would lose to each other.
+    A queue has one shared append at a time, because concurrent appends would lose to each other.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
@@ -189,9 +189,9 @@ class SharedSends:
     def send(
         self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None
     ) -> list[StoredSend]:
-        """Send messages (see Sender.send). A send with an attempt id is committed alone.
+        """See Sender.send. A send with an attempt id is committed alone.
 
-        Raises QueueDoesNotExist if the ledger was replaced meanwhile and the new ledger lacks the queue.
+        Raises what Sender.send raises, and QueueDoesNotExist (see `_OneLedger`).
         """
         with self._ledger.of(queue, "send"):
             return self._send(queue, entries, clock, attempt_id)
@@ -255,7 +255,7 @@ class CommitDecisions:
     """The decisions of one commit. The lanes in `loaded` have the changes of all decisions.
 
     Attributes:
-        joints: The decisions about several verbs in one step. `decisions` has them, too.
+        joints: The decisions about several verbs in one step. `decisions` has these decisions, too.
         answers: The verbs that were decided, each with a function from the commit's version to its answer.
         put_off: The verbs that would grant a message that another verb of this commit grants.
     """
@@ -277,7 +277,8 @@ class CommitDecisions:
             self.add_one(verb)
 
     def add_jointly(self, verbs: Sequence[GroupedCall[Any]]) -> bool:
-        """Decide verbs in one step. Return False, with `loaded` as before, if they have to be decided one by one."""
+        """Decide verbs in one step. Return False, with `loaded` as before, if the verbs have to be decided one by
+        one."""
         decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
@@ -344,8 +345,8 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
     """Fail all waiting calls when the shared commit or read fails.
 
-    The first call's thread raises the error. The other calls get a copy of a LedgerError. After any other exception
-    they get StorageFailed with `unknown`.
+    The first call's thread raises the error. The other calls get a copy of the error if it is a LedgerError, else
+    StorageFailed with `unknown`.
     """
     try:
         yield

@@ -29,7 +29,7 @@ def open_staged_folders(store: DeltaStore) -> Folders | None:
 
 
 def find_end(tables: Tables, folder: str) -> int | None:
-    """Return how a folder ended: PUBLISHED, or FENCED (given up), or None."""
+    """Return how a folder ended: PUBLISHED, or FENCED (given up). None: it has not ended."""
     return tables.transaction_version("messages", staging.application(folder))
 
 
@@ -45,7 +45,7 @@ class Publisher:
         """`admit` checks before each commit that the queue has room, and may return a further transaction."""
         self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         self._admit = admit or (lambda: None)
-        #: Whether a commit's outcome is unknown.
+        #: Whether the outcome of a commit is not known.
         self.undecided = False
 
     def publish(
@@ -107,7 +107,7 @@ def remove_folder_log(folders: Folders, folder: str) -> None:
 
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
-    """Return whether a folder has ended. If not, try to give it up."""
+    """Give a folder up if it has not ended. Return False if another commit was first."""
     if find_end(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:

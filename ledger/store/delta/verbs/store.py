@@ -70,7 +70,8 @@ OUTCOMES = list(Outcome)
 
 
 class AllCounts(NamedTuple):
-    """The counts of all queues by name, and the versions of `visibility` and `messages` that were read."""
+    """The counts of all queues by name. `version` is the version of `visibility` that was read, `messages` that of
+    `messages`."""
 
     version: int
     messages: int
@@ -136,7 +137,7 @@ class DeltaStore:
         return self._queues.all()
 
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
-        """See Store. Raises ClocksDisagree if the queue's time is too far ahead of the clock."""
+        """See Store. Raises ClocksDisagree (see `LaneTimes.require`)."""
         self.times.require(queue, clock)
         return self._queues.change(queue, change, clock)
 
@@ -204,8 +205,6 @@ class DeltaStore:
         return self._copies.add(queue, messages, key, progress, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """See Store. Fences may be committed to output tables before the MERGE."""
-
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock)
             self.outputs.fence_writes(loaded, receipt_id)
@@ -228,7 +227,6 @@ class DeltaStore:
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """See Store. A fence may be committed to an output table before the MERGE."""
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
@@ -260,7 +258,6 @@ class DeltaStore:
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """See Store. Raises LedgerDamaged if the grant still holds a message that has no row."""
         messages = self._reads.read(queue, grant)
         if len(messages) < grant.count:
             rows = [(one.segment, one.seq, one.seq) for one in messages]
@@ -269,7 +266,6 @@ class DeltaStore:
         return messages
 
     def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
-        """Raise LedgerDamaged if the grant still holds messages of `runs` that have no row."""
         missing = find_missing(self.listings.newest(), runs)
         if missing.num_rows:
             self._require_none_held(queue, grant, missing)
@@ -278,7 +274,7 @@ class DeltaStore:
         """Raise LedgerDamaged if a grant still holds messages that have no row.
 
         Upkeep drops only final messages, and a held message is not final. The caller looked for the rows before this
-        method reads the records, so the row of a held message is lost.
+        method reads the records. So the row of a message that is still held is lost.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -344,7 +340,7 @@ class DeltaStore:
         return {} if self._readiness is None else self._readiness.refusals()
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
-        """Return the one lane of a message that was sent to this queue, else None (any lane)."""
+        """Return the lane of a message that was sent to this queue, else None (any lane may have the message)."""
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
@@ -372,9 +368,9 @@ class DeltaStore:
 def make_missing_rows_error(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
-        "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "
-        "claim.release() gives the others back, and the next receive has these; claim.delete() acknowledges all, the "
-        "lost ones too. A backup may have the lost ones.",
+        "`ledger repair`, a RESTORE or a DELETE of that table removed the rows. Nothing was acknowledged. "
+        "claim.release() gives the other messages to the next receive; claim.delete() acknowledges all, the lost ones "
+        "too. A backup may have the lost ones.",
     )
 
 

@@ -6,11 +6,11 @@ messages have expired. Then the lane records the message as deleted.
 A clock that is days ahead makes every message look old, and dropped messages are gone. Upkeep therefore drops messages
 for their age only after two looks at the clock, at least `mark_seconds` apart (a setting; 0: one look is enough):
 
-- A process that has had the ledger open for that long, without a step of its clock, needs nothing else.
+- A process that has had the ledger open for `mark_seconds`, without a step of its clock, needs nothing else.
 - Otherwise the first look is the *mark* of an earlier round: the property MARK of the table `tasks`. Until
-  `mark_seconds` are over, a round drops nothing for its age. A missing or refuted mark is made anew. A future instant
-  refutes the mark. So does a later commit with a much earlier instant, or a drift between the wall clock and the
-  passing time.
+  `mark_seconds` are over, a round drops no message for its age. A missing or refuted mark is made anew. Three things
+  refute a mark: an instant in the future, a later commit with a much earlier instant, or a drift between the wall clock
+  and the passing time.
 - On another machine, or after a restart, passing time cannot be compared. Then a round drops only messages that were
   old at the instant of the mark, and marks anew.
 - The storage's own clock (of an object store, or Ledger.open's `storage_clock`) replaces the mark and the wait.
@@ -55,8 +55,8 @@ NEVER = -1
 def is_final(record: Record, before: int) -> bool:
     """Return whether no verb of this queue can change a message any more: the message is *final*.
 
-    A message is final if it was moved away, or if it was deleted by the instant `before` and has no receipt to restore
-    it by. A verb that decided on an older state conflicts through the lane's head row.
+    A moved message is final. So is a message that was deleted by the instant `before` and has no receipt to restore it
+    by. A verb that decided on an older state conflicts through the lane's head row.
     """
     gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
     return gone or record.moved_to is not None
@@ -65,9 +65,9 @@ def is_final(record: Record, before: int) -> bool:
 class Tidying:
     """The changes that one round of upkeep makes to records.
 
-    Deletions before the instant `before` lose their receipts. If the clock is not confirmed (see the module), `tidy`
-    and `repair` use the instant `not_beyond` in its place. Removals of rows raise LogReplaced in a generation after
-    `generation`.
+    Messages that were deleted before the instant `before` lose their receipts. If the clock is not confirmed (see the
+    module's docstring), `tidy` and `repair` use the instant `not_beyond` in place of the clock. In a generation after
+    `generation`, removals of rows raise LogReplaced.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
@@ -102,11 +102,10 @@ class Tidying:
         try_commit(self._store.transactions, "visibility", lambda: self._delete(queue, others))
 
     def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
-        """Remove the records about a deleted queue, which has messages in `lanes`. Return False if the next round has
-        to.
+        """Remove the records of a deleted queue. Return False if the next round has to remove them.
 
-        Each lane first gets a head row: through it, a verb that is about to move the queue's messages conflicts with
-        the removal.
+        First each of `lanes`, which have the queue's messages, gets a head row. Through the head row, a verb that is
+        about to move these messages conflicts with the removal.
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -132,9 +131,9 @@ class Tidying:
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Tidy the lanes of a queue that need it, each in one commit. Return how many runs were saved.
 
-        A commit removes rows about dropped segments, takes receipts from old deletions, and joins neighbours. Messages
-        that the queue has noted as expired are recorded as deleted, except those in flight or locked. `rows` and
-        `listing` may be of any version.
+        A commit removes rows about dropped segments, takes the receipts from messages deleted long ago, and joins
+        neighbours. Messages that the queue has noted as expired are recorded as deleted, except those in flight or
+        locked. `rows` and `listing` may be of any version.
         """
         lanes = _lanes(queue, rows)
         new, _ = self._tidy_runs(queue, lanes, listing)
@@ -146,7 +145,7 @@ class Tidying:
             clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
-            # The listing is newer than the rows, so it lacks only dropped messages.
+            # The listing is newer than the rows, so it lacks no messages but dropped ones.
             new, joined = self._tidy_runs(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replace_runs(new, loaded.now)
@@ -159,7 +158,7 @@ class Tidying:
     ) -> tuple[Runs, int]:
         """Return the runs to record in the lanes, and how many runs this saves.
 
-        `only` is the only lane whose expired messages are recorded as deleted.
+        `only`: record expired messages of this lane alone as deleted.
         """
         old, before = lanes.runs, self._before
         exists = listing.segments()
@@ -175,7 +174,7 @@ class Tidying:
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         known_expired = before != NEVER and self._is_believed(queue)
-        # A clock ahead may have set the lane's own time.
+        # The lanes' own time does not count: a clock ahead may have set it.
         expired = (
             _find_expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         )
@@ -227,7 +226,7 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 
 def try_commit(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
-    """Try a commit of upkeep until it lands. Return False after ATTEMPTS losses.
+    """Try a commit of upkeep until it succeeds. Return False after ATTEMPTS losses.
 
     Each try makes the same `commit`, which must decide nothing. Raises LogReplaced and StorageFailed.
     """
@@ -246,7 +245,7 @@ def try_commit(transactions: Transactions, table: str, commit: Callable[[], obje
 
 
 MARK = "ledger.marked"
-#: The tables whose newest commits are evidence of the time.
+#: The tables whose newest commits, up to MOST_COMMITS, are evidence of the time.
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
@@ -255,10 +254,7 @@ NEAR = 86_400
 
 
 class JudgedAges(NamedTuple):
-    """The instant by which ages may be judged (None: no age may be judged), and whether the clock itself was confirmed.
-
-    If the clock was not confirmed, `at` also replaces it for the time of a queue's lanes.
-    """
+    """The instant by which ages may be judged (None: no age may be judged), and whether the clock was confirmed."""
 
     at: int | None
     is_confirmed: bool
@@ -294,7 +290,8 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> JudgedAges:
-        """Return the instant by which this round may judge ages. If it may judge none, make sure that there is a mark.
+        """Return the instant by which this round may judge ages. If the round may judge none, make sure that there is a
+        mark.
 
         Raises StorageFailed. Raises ClocksDisagree if the clock made a step, or differs from the storage's clock.
         """
@@ -325,13 +322,13 @@ class Ages:
             commit.metadata.get("at") for name in WITNESSES for commit in self._read_newest(name, mark.versions[name])
         )
         if instants.contradicts((at for at in since if at is not None), mark.at, self._skew):
-            return self._mark_and_refuse(now, "a commit that came after the mark is from before it")
+            return self._mark_and_refuse(now, "a commit after the mark has an earlier instant")
         if elapsed < self._wait:
             log.info("messages may be dropped for their age by a round at least %d ms after the mark", self._wait)
             return UNCONFIRMED
         if here:
             return JudgedAges(now, is_confirmed=True)
-        # The next round has no more evidence than this one: it needs a newer mark.
+        # With the same mark the next round would know no more, so make a newer mark.
         self._mark(now)
         return JudgedAges(mark.at, is_confirmed=False)
 

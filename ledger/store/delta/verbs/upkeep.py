@@ -1,7 +1,7 @@
 """Upkeep: one round removes what is finished, joins rows and files, and fills the table `receipts`.
 
-Only `receipts` needs upkeep to be right. A round, or `Ledger.fill_receipts`, must copy the events of commits before
-these commits are older than `log_retention`.
+Only `receipts` needs upkeep to be complete. A round, or `Ledger.fill_receipts`, must copy the events of commits before
+the commits are older than `log_retention`.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """The result of a round of upkeep.
+    """The result of one round of upkeep.
 
     Attributes:
         receipts_filled: How many entries `receipts` got.
-        queues_removed: How many deleted queues lost their last message.
+        queues_removed: How many deleted queues lost their last message row.
         segments_dropped: How many finished segments of existing queues the round dropped, or tried to drop in commits
             that lost.
         rows_joined: How many runs of existing queues `visibility` lost (a set counts as its runs).
@@ -106,7 +106,8 @@ class UpkeepReport:
 class Segment:
     """A segment as it was listed.
 
-    `runs` are the first and last ordinals of an open segment's listed messages. A sealed segment gains no messages.
+    `runs` has the first and last ordinals of the listed messages, if the segment is open. A sealed segment gains no
+    messages.
     """
 
     queue: str
@@ -134,8 +135,8 @@ class Upkeep:
     - The round lists queues after files and records. A queue exists before its messages, so a queue missing from the
       list was deleted. The round removes the queue's records before its messages. A verb that is about to move messages
       out of the queue conflicts with this removal.
-    - One version of `visibility` then decides which messages are final. In that version a message that moves is in one
-      of its two queues.
+    - One version of `visibility` then decides which messages are final. In that version a moving message is in one of
+      its two queues.
     - A commit that removes rows is refused in another *generation* than the round began in. Then the round begins anew.
     """
 
@@ -212,14 +213,14 @@ class Upkeep:
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
-            # A segment with dead letters in another queue stays.
+            # Segments with dead letters in other queues stay.
             removed -= _lanes(self._engine.files()[1]).keys()
         report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
     def _tidy_queue(self, tidying: Tidying, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
-        """Tidy a queue and return how many runs were saved: none if the queue's time is too far ahead."""
+        """Tidy a queue and return how many runs were saved: none if a lane's time is too far ahead."""
         try:
             return tidying.tidy(queue, rows, listing)
         except ClocksDisagree as error:

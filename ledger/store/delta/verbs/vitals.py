@@ -1,6 +1,6 @@
 """Vital signs of a ledger: values that grow with its load, disk use, and the newest commits.
 
-A beat is a commit that shows that the holder of a claim is alive.
+A beat is a commit that grants or extends a claim: its holder was alive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DiskUse:
     """The room that a ledger's tables take, including logs and past versions.
 
     Attributes:
-        written_a_day: The bytes that were written within `measured_seconds` and are still there, scaled to a day.
+        written_a_day: The bytes of files that were written within `measured_seconds` and still exist, scaled to a day.
         measured_seconds: A day, or the oldest file's age if that is less, but at least an hour.
         free: The bytes that this user may still write on the disk (None: the tables are on an object store).
     """
@@ -91,7 +91,7 @@ BEATS = ("granted", "granted again", "extended")
 class RecentCommits:
     """The commits of `messages` and `visibility` within the last `seconds`.
 
-    The period is the last hour, or shorter if the newest 2,000 commits of a table do not reach back so far.
+    The period is the last hour, or less if the newest 2,000 commits of a table do not reach back an hour.
 
     Attributes:
         commits: The number of these commits, without those that name no verb.
@@ -121,7 +121,7 @@ class _SeenCommit(NamedTuple):
 
 
 class CommitWatch:
-    """Follows the logs of one ledger. Threads share the object."""
+    """Follows the logs of `messages` and `visibility`. Threads share the object."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -149,7 +149,7 @@ class CommitWatch:
         """Return the values of the last hour before `now` (milliseconds), as of the last `follow`."""
         with self._lock:
             full = [seen[0].at for seen in self._seen.values() if len(seen) == MOST_COMMITS]
-            # A commit by a clock ahead bounds nothing.
+            # A commit with a future instant does not bound the period.
             since = max([now - RATE_SECONDS * MILLISECONDS, *(at for at in full if at < now)])
             lately = [one for seen in self._seen.values() for one in seen if one.verb and one.at >= since]
             paths = Counter(one.path for one in self._seen["visibility"])

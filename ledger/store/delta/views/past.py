@@ -1,8 +1,8 @@
 """The versions of the tables that make up a view of the past.
 
-Each commit to `visibility` notes the version of `visibility` that it was decided on, and the newest versions of
-`messages` and `queues`, if they can be read. A view of the past reads each table as of the version that goes with such
-a commit.
+Each commit to `visibility` notes the version that it was decided on. It also notes the newest versions of `messages`
+and `queues`, unless these cannot be read. A view of the past reads each table as of the version that goes with one
+commit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue, show_value
 from ledger.store.delta.engine import Tables
 
-#: `receipts` is filled later, so its versions say nothing.
+#: `receipts` is filled later, so its versions show no moment.
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
@@ -41,8 +41,8 @@ class PastMoment(NamedTuple):
 def find_moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> PastMoment:
     """Return the moment of a `version` of `visibility`, of a `timestamp`, or the present.
 
-    Raises InvalidParameterValue for both together, for a wrong type or form, for versions that the logs do not have,
-    and for a timestamp in the future or before all commits.
+    Raises InvalidParameterValue for both together, for a wrong type or form, and for a moment that the logs do not
+    have.
     """
     if timestamp is not None:
         return _find_moment_at(tables, now, version, timestamp)
@@ -90,7 +90,7 @@ def _parse_timestamp(timestamp: datetime | str) -> int:
         with contextlib.suppress(ValueError):
             parsed = datetime.fromisoformat(timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp)
     if not isinstance(parsed, datetime) or parsed.tzinfo is None:
-        bound = "Must be a datetime with a time zone, or such a text"
+        bound = "Must be a datetime with a time zone, or its text in ISO 8601"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", show_value(timestamp), bound, fix)
     # The ledger's clocks have milliseconds.
@@ -107,7 +107,7 @@ def _beginning(tables: Tables) -> int:
 
 
 def _commits_until(commits: Sequence[Commit], at: int) -> list[Commit]:
-    """Return the commits before the first with a later instant than `at`. All later ones landed after `at`.
+    """Return the commits before the first commit with a later instant than `at`.
 
     Version 0 made the table, and always counts.
     """
@@ -127,10 +127,10 @@ def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int |
 def _find_version_beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
     """Return the version of a table that goes with the commit `then` to `visibility`.
 
-    Without an instant `at`, it is the newest version that `then` or an earlier commit notes. As of an instant, it is
-    the newest by then, not below that version, nor above the first that a later commit notes. If `then` is the ledger's
-    own and notes none, or no commit by then does, timestamps decide within these bounds. Machines may have written them
-    by different clocks.
+    Without `at`, this is the newest version that `then` or an earlier commit notes. If the ledger's commit `then` notes
+    none, or no commit up to `then` does, the commits' timestamps decide. With `at`, it is the newest version by that
+    instant. No result is below the newest version noted up to `then`, or above the first that a later commit notes.
+    Different clocks may have written the timestamps.
     """
     noted = [(commit.version, _read_noted(commit, name)) for commit in commits]
     noted_by_then = max((read for version, read in noted if version <= then.version and read is not None), default=None)
@@ -164,7 +164,7 @@ def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) 
 
 
 def _error_of_cut_log(name: str, first: int, wanted: int, then: Commit, at: int | None) -> InvalidParameterValue:
-    bound = f"The log of the table {name} begins at version {first}, and version {wanted} belongs to it"
+    bound = f"The log of the table {name} begins at version {first}, and version {wanted} is needed"
     if at is None:
         return InvalidParameterValue("version", then.version, bound, KEPT)
     return InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)

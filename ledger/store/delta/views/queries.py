@@ -35,7 +35,7 @@ _CALL = re.compile(r"\b([a-z_]+)\(")
 _INSTANT = """'Timestamp(Microsecond, Some("UTC"))'"""
 #: The sender's place among the attributes, from 1. Null: no sender.
 _PLACE = f"arrow_cast(array_position(map_keys(message_attributes), '{SENDER}'), 'Int64')"
-#: These have functions without a twin in DataFusion.
+#: Expressions with functions that DataFusion lacks.
 _REPLACED_EXPRESSIONS = {
     USER_ATTRIBUTES: f"""CASE
         WHEN map_keys(message_attributes) = make_array('{SENDER}') THEN NULL
@@ -49,7 +49,7 @@ _REPLACED_EXPRESSIONS = {
 
 
 def _ones(word: str) -> str:
-    """Return SQL that counts the bits of a word of 64, by halves, so nothing overflows."""
+    """Return SQL that counts the ones in a 64-bit word, half by half, so that nothing overflows."""
 
     def half(of: str) -> str:
         pairs = f"({of} - (({of} >> 1) & 1431655765))"
@@ -94,7 +94,7 @@ def _translate_calls(sql: str) -> str:
 
 
 def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
-    """Return the arguments of a call that opens before `begin`, and the place behind its end."""
+    """Return the arguments of a call whose parenthesis opens right before `begin`, and the place after the call."""
     arguments, depth, since = [], 0, begin
     for at in range(begin, len(sql)):
         character = sql[at]
@@ -110,17 +110,17 @@ def _arguments(sql: str, begin: int) -> tuple[list[str], int]:
     raise ValueError(f"a call does not end: {sql[begin:]}")
 
 
-#: This rule confuses a field of a map with a column on both sides of a join.
+#: This optimizer rule confuses a field of a map with a column that both sides of a join have.
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 _COMMENTS = "comments"
 #: Other statements could write files, as COPY does, even behind EXPLAIN ANALYZE.
 _FIRST_WORDS = ("select", "with", "values", "describe", "explain")
-#: The group is a name or a query.
+#: The group has a name or a query.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
-#: A view may not have two columns of one name. A query may.
+#: A view may not have two columns of the same name, but a query may.
 _DUPLICATE_COLUMN_ERROR = "Schema error: Schema contains duplicate"
-#: Later words may come from the query.
+#: Only the beginning counts: later words may come from the query.
 _STORAGE_ERROR = re.compile(
     r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I
 )
@@ -198,7 +198,7 @@ class Queries:
                 if isinstance(error, OSError) or _STORAGE_ERROR.match(str(error)):
                     raise StorageFailed(self._place_in(str(error)), failures.message_of(error)) from error
                 fix = (
-                    f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
+                    f"Write DataFusion's SQL, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
                     "of a worker for one, are read with deltalake's DeltaTable(PATH).to_pandas(), or with Spark."
                 )
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
@@ -206,7 +206,7 @@ class Queries:
     def _find_present(self, depth: AllCounts | None) -> PastMoment:
         """Return the present moment.
 
-        The version of `visibility` is read first, so no other version is older than those that its commits have read.
+        The version of `visibility` is read first, so the other versions are no older than those that its commits note.
         """
         visibility = self._engine.version("visibility") if depth is None else depth.version
         messages = self._engine.version("messages") if depth is None else depth.messages

@@ -1,6 +1,6 @@
-"""The views as SQL statements, the comments on them and their columns, and queue_depth of the present.
+"""The views as SQL statements, the comments on them and their columns, and the rows of queue_depth without SQL.
 
-Unlike in the view's SQL, `age_of_oldest` may be that of a message that is gone (see `Classified.oldest_sent_at`).
+In the rows of `queue_depth()`, `age_of_oldest` may be that of a message that is gone (see `Classified.oldest_sent_at`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Comments(NamedTuple):
 
 
 def comments_of(name: str) -> Comments:
-    """Return the comments of a view. Raises InvalidParameterValue for a name that no view has."""
+    """Return the comments of a view. Raises InvalidParameterValue for an unknown name."""
     lines_of_view, columns = [], {}
     for line in _text(name).splitlines():
         if not line.startswith(_LINE):
@@ -67,7 +67,7 @@ def tables_of(name: str) -> set[str]:
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """Return the SELECT of a view, for the SQL of each table's name and of the instant."""
+    """Return the SELECT of a view. `tables` has the SQL that names each table, and `now` is an instant in SQL."""
     values = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
     values |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
     values |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}
