@@ -103,8 +103,8 @@ RESOLUTION = 1.0
 class StorageClock:
     """Compares `clock` with the clock `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    The bound is half of the setting maximum_clock_skew, so two drivers' clocks differ by the setting at most. It is at
-    least RESOLUTION.
+    The bound is RESOLUTION, or half of the setting maximum_clock_skew if that is more: then two drivers' clocks differ
+    by the setting at most.
     """
 
     def __init__(

@@ -229,7 +229,7 @@ ALL_PATIENCE = 3.0
 LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: In seconds: the wait of the gate's holder for sharers, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: In seconds, the wait of others at the gate:  at first, and after a recent wait in vain there.
+#: In seconds, the wait of others at the gate: at first, and after a recent wait in vain there.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 SHOWING = 0.5
 

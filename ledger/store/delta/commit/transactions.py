@@ -233,7 +233,6 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # A view then uses what earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 

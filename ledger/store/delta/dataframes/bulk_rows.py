@@ -126,7 +126,7 @@ def describe_bodies_place(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows and the sum of their hashes, which tell a send from another."""
+    """The number of rows and the sum of their hashes, which tell one send from another."""
 
     rows: int
     hashes: int

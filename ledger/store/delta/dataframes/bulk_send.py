@@ -199,7 +199,7 @@ class BulkSender:
                 earlier_key = find_earlier_send(self._store.engine, attempt)
                 # If another process sends under the attempt id first, the next try finds its segments.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
-                    # Upkeep may have dropped some.
+                    # Upkeep may have dropped some of the messages.
                     return replace(self._read_sent(queue, earlier_key or attempt.key), count=counted.rows)
         raise tries.give_up()
 

@@ -117,7 +117,6 @@ class HandleFrame:
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs."""
         rows = collect_bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:

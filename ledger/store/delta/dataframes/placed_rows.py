@@ -23,7 +23,7 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: monotonically_increasing_id has the row's number in its task below these bits, and the task above.
+#: monotonically_increasing_id has the row's number in its task below these bits, and the task's number above.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 #: The columns of a data file of `messages`: all but the partition columns.

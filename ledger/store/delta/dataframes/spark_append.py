@@ -27,8 +27,6 @@ log = logging.getLogger("ledger.verbs")
 
 
 class SparkAppend:
-    """Writes rows and commits them, all through Spark."""
-
     #: Spark's write is also its commit.
     compares_rows = False
 

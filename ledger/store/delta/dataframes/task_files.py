@@ -37,7 +37,7 @@ _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
 #: This many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
-#: Parts of 10 MB that are sent to an object store at the same time.
+#: How many parts of 10 MB are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -225,7 +225,7 @@ def find_wrong_character(body: bytes) -> str | None:
 
 
 def take_characters(body: bytes, characters: int) -> bytes:
-    """Return the first characters of a text as Spark counts them: by their first bytes, also if they are not UTF-8."""
+    """Return the first characters of a text as Spark counts them: by their first bytes, even if a text is not UTF-8."""
     end = 0
     for _ in range(characters):
         if end >= len(body):

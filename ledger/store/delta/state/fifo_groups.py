@@ -115,8 +115,7 @@ class Members:
 
         A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
         the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
-        one has at least `most` messages before it. All groups that are not free, and have messages left, are included,
-        too.
+        one has at least `most` messages before it. Groups that are not free, but have messages left, are included, too.
 
         Return all messages if there is no index, if `most` is at least the number of groups, or if the messages are not
         in the order of their send instants.
@@ -218,7 +217,7 @@ class Groups:
         self._engine, self._queues = engine, queues
         #: By queue and generation: a version of `messages`, and at least all rows of the queue in this version.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
-        #: The version, the places of messages from other queues, and all members.
+        #: By queue and generation: the version, the segments of other queues, and all members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def find_receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
@@ -287,7 +286,7 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        If the listing has less than half as many messages as the known rows, all rows are read anew.
+        If the listing has less than half as many messages as the kept rows, all rows are read anew.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))

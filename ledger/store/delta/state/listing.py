@@ -128,8 +128,7 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
-        """Return a dropped segment as None, any other as its queue, lane, and highest ordinal (None: not in the
-        log)."""
+        """Return a segment's queue, lane, and highest ordinal (None: not in the log), or None if it was dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
@@ -148,9 +147,9 @@ class Listing:
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def count_sent_since(self, queue: str, instant: int) -> int | None:
-        """Return an upper bound of the messages sent to a queue after an instant, without dropped ones.
+        """Return the most messages that can have been sent to a queue after an instant, without dropped messages.
 
-        Return None if the log lacks the facts of a file.
+        Return None if the log lacks the statistics of a file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:

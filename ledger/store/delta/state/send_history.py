@@ -69,7 +69,7 @@ def find_last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
 def drop_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     """Return the rows (`sequence_number`, `sent_at`) of the messages of which a new send can be a duplicate.
 
-    A message from before a clock repair is left out if its instant is later than the repair's.
+    A message from before a clock repair is left out if its instant is later than the instant that the repair noted.
     """
     for repaired, at in repairs(tables, queue):
         is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))

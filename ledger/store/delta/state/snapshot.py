@@ -110,7 +110,7 @@ class Classified(NamedTuple):
         return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
 
     def count_stored_bytes(self) -> int:
-        """Return about how many bytes of data files are of messages that are not gone.
+        """Return roughly how many bytes of data files belong to messages that are not gone.
 
         The log has only sizes of files, so a message counts with its segment's mean. A segment without a count of
         messages counts whole.
