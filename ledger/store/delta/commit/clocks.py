@@ -1,8 +1,8 @@
 """The ledger's clock, checked against elapsed time and against the storage's clock.
 
-*A step that nothing explains is refused.* Each reading is compared with an earlier one and the uptime since. A reading
-that agrees replaces the earlier one after RENEWED seconds, so NTP's small corrections do not add up to a step. A new
-process believes its clock.
+*An unexplained step of the clock is refused.* Each reading is compared with an earlier one and the uptime since. A
+reading that agrees replaces the earlier one after RENEWED seconds, so NTP's small corrections do not add up to a step.
+A new process believes its clock.
 
 *All drivers of a ledger share the storage's clock.* A driver whose clock is behind fails at its next verb on a lane
 with a later commit. A driver whose clock is ahead sees every deadline pass too early, and nothing else shows this.
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
 log = logging.getLogger("ledger.opening")
-#: The seconds after which a reading is replaced.
 RENEWED = 10.0
 #: In seconds: two readings in a row take less, unless the process is suspended.
 AT_ONCE = 0.1
@@ -62,7 +61,7 @@ class SteadyClock:
         self._bound = round(maximum_skew * MILLISECONDS)
         self._last = _Reading(clock(), passing())
         self._steady_since = self._last.passed
-        #: Returns whether something else confirms a step from `expected` to `now`.
+        #: Returns whether others' commits confirm a step from `expected` to `now`.
         self.explained_by: Callable[[int, int], bool] = lambda now, expected: False
 
     def __call__(self) -> int:
@@ -78,7 +77,7 @@ class SteadyClock:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
             return ClockLook(now, passed - self._steady_since)
-        # The process may have been suspended in between.
+        # The process may have been suspended before it read the clock.
         again = self.passing()
         latest = max(earliest, self._expect_reading(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
@@ -86,7 +85,7 @@ class SteadyClock:
         expected = earliest if now < earliest else latest
         if not self.explained_by(now, expected):
             require_steady(now, expected, self._maximum_skew)
-        log.warning("the clock was set by %.1f s; others confirm it", (now - expected) / MILLISECONDS)
+        log.warning("the clock was set by %.1f s; others' commits confirm it", (now - expected) / MILLISECONDS)
         self._last, self._steady_since = _Reading(now, again), again
         return ClockLook(now, 0.0)
 
@@ -102,10 +101,10 @@ RESOLUTION = 1.0
 
 
 class StorageClock:
-    """Compares `clock` with that of the `storage` (None: never), at most every INTERVAL seconds of `passing`.
+    """Compares `clock` with the clock `storage` (None: never), at most every INTERVAL seconds of `passing`.
 
-    The bound is half of the setting maximum_clock_skew, so two drivers' clocks differ by the setting at most. It is at
-    least RESOLUTION.
+    The bound is RESOLUTION, or half of the setting maximum_clock_skew if that is more: then two drivers' clocks differ
+    by the setting at most.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class StorageClock:
             return
         before = self._clock()
         stored = self._storage()
-        # The storage read its clock in between.
+        # The storage read its clock between `before` and now.
         nearest = min(max(stored, before), self._clock())
         self._due = None
         half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
@@ -147,7 +146,7 @@ def make_object_probe(files: ObjectStore) -> Clock:
 def make_probe(folder: Path) -> Clock:
     """Return a local path's clock: the modification time of a small file, written and removed.
 
-    On a shared file system (NFS) it is the server's. Storage to which only Spark commits has no probe: pass a
+    On a shared file system (NFS) this is the server's clock. Storage to which only Spark commits has no probe: pass a
     `storage_clock` to Ledger.open, or set the drivers' clocks by a time server.
     """
 

@@ -1,4 +1,4 @@
-"""The folders below a table, which the engines cannot list."""
+"""The folders of staged files below a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Folders(Protocol):
-    """The folders below one place. A missing one counts as empty. The methods raise StorageFailed."""
+    """The folders below one place. A missing place counts as empty. The methods raise StorageFailed."""
 
     def names(self) -> list[str]:
         """Return the names of the folders."""

@@ -1,8 +1,8 @@
-"""Turns between a process's threads, file locks between the processes of a machine, and which each thread holds.
+"""Turns between a process's threads, file locks between a machine's processes, and each thread's notes of both.
 
 A KeyboardInterrupt may come within the code that gives a lock back, where `finally` does not help. So a thread notes
-each lock or turn before taking it. If an error ends a `releasing` function, it gives back what its thread still has
-noted. To give back twice does no harm.
+each lock or turn before taking it. If an error ends a `releasing` function, it gives back what its thread noted within
+it. Giving back twice does no harm.
 
 Turns go by arrival. A thread may carry out the calls of waiting threads, too, in one commit. Turns only save work:
 correctness does not rely on them.
@@ -12,8 +12,8 @@ A writer that lost too often prefers to have it alone (`prefer_exclusive`). Only
 
 A writer that wants the table alone holds the gate, where newcomers queue, so that they do not starve it. A suspended
 process may hold the gate, or share the table, for ever. So waits at the gate, and its holder's waits for sharers, are
-bounded. After one was in vain, such waits are brief or left out for IN_VAIN seconds. A writer that waited in vain at
-the gate passes it.
+bounded. After a wait in vain, such waits are brief or left out for IN_VAIN seconds. A writer that waited in vain at the
+gate goes on without it.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
 it, and a child closes the files that it inherits.
@@ -62,7 +62,7 @@ def forget(release: Callable[[], object]) -> None:
 
 
 def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make a function that an error ends give back the locks and turns that its thread took within it."""
+    """If an error ends the function, give back the locks and turns that its thread took within it."""
 
     @functools.wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
@@ -134,8 +134,8 @@ class Turns:
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
-        """Take the thread's turn at a key. A thread that has a turn, at any key, never waits: threads wait in no
-        circle."""
+        """Take the thread's turn at a key. A thread that has a turn, at any key, never waits, which excludes
+        deadlocks."""
         with self._turn(key, None, 0):
             yield
 
@@ -143,9 +143,9 @@ class Turns:
     def together(self, key: Hashable, call: PendingCall[Any], most: int, most_size: int = 0) -> Iterator[list[Any]]:
         """Take a turn for this call and for up to `most` waiting calls of its kind, and yield them.
 
-        Their sizes are together at most `most_size`, unless this call alone has more. Their threads wait until this
-        turn ends. An empty list: another thread took this call along, and its turn is over. If the call is not `done`,
-        it may wait again. A thread that has a turn already gets only its own call.
+        The sizes of all add up to `most_size` at most, unless this call alone has more. The other calls' threads wait
+        until this turn ends. An empty list: another thread took this call along, and that thread's turn is over. A call
+        that is not `done` may wait again. A thread that has a turn already gets only its own call.
         """
         with self._turn(key, call, most, most_size) as calls:
             yield calls
@@ -193,7 +193,7 @@ class Turns:
             for place, more in waiting[:most]:
                 size += more
                 if size > most_size:
-                    # No smaller call overtakes it.
+                    # A smaller call must not overtake this one.
                     break
                 # From here on, `_end` ends the wait of this place, also after an interrupt.
                 me.company.append(place)
@@ -229,14 +229,13 @@ ALL_PATIENCE = 3.0
 LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: In seconds: the wait of the gate's holder for sharers, and how long a wait in vain is remembered.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: In seconds, the wait of others at the gate: at first (its holder may wait for PATIENCE), and after a recent wait in
-#: vain there.
+#: In seconds, the wait of others at the gate: at first, and after a recent wait in vain there.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 SHOWING = 0.5
 
 
 class StillLocked(Exception):
-    """Other writers had the table until the time to wait was over."""
+    """Other writers held the table or its gate until the time to wait was over."""
 
 
 class TableLock:
@@ -245,7 +244,7 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: As modification times: when the gate's holder last waited in vain for sharers, and others at the gate.
+        #: Their modification times: when the gate's holder last waited in vain for sharers, and others at the gate.
         self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
@@ -271,7 +270,8 @@ class TableLock:
 
     @contextlib.contextmanager
     def prefer_exclusive(self, seconds: float) -> Iterator[None]:
-        """Hold the gate, and the table once sharers left or `seconds` passed. Without the gate, share the table."""
+        """Hold the gate, and share the table once others left it or `seconds` passed. Without the gate, only share
+        it."""
         with contextlib.ExitStack() as held:
             if self._take_gate(held):
                 held.enter_context(_touching_gate(self._gate))
@@ -307,7 +307,7 @@ class TableLock:
         except StillLocked:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # A wait is brief only if an earlier one is remembered.
+            # Only long waits are noted: a wait is brief if an earlier one is remembered.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 _tell(self._at_gate_in_vain)
 
@@ -359,7 +359,7 @@ def _is_recent(file: Path, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _touching_gate(gate: Path) -> Iterator[None]:
-    """Show that this process is not suspended."""
+    """Touch the gate's file, which shows that this process is not suspended."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     end = partial(over.put, None)
 
@@ -386,7 +386,7 @@ def _choose_earlier(limit: float, until: float | None) -> float:
 
 
 def table_lock(location: str) -> TableLock | NoLock:
-    """Return the lock of another table than the ledger's. A local folder must exist."""
+    """Return the lock of an output table. A local table's folder must exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
@@ -431,7 +431,7 @@ _opening = threading.RLock()
 
 
 class _LockFile(io.FileIO):
-    """Open for one lock: each holder has its own file, so flock also excludes threads.
+    """A file that is open for one lock: each holder has its own, so flock also excludes threads.
 
     If an interrupt comes before the file is in `_files`, Python closes it.
     """
@@ -442,7 +442,7 @@ class _LockFile(io.FileIO):
 
     def give_back(self) -> None:
         with _opening:
-            # A forked child has closed its copy: to unlock it would unlock the parent's lock.
+            # A forked child has closed its copy: unlocking a copy would unlock the parent's lock.
             if not self.closed:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.fileno(), fcntl.LOCK_UN)

@@ -19,9 +19,9 @@ from ledger.store.delta.commit.storage_safety import require_conditional_puts
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: Only upkeep removes rows of `messages`, and nothing removes rows of `receipts`.
+#: The tables to which all but upkeep only append.
 APPENDED = ("messages", "receipts")
-#: In seconds, between two successful readings of the storage's clock: an object store takes three requests.
+#: In seconds, between two successful readings of the storage's clock. An object store's clock takes three requests.
 INTERVAL_SECONDS = 10.0
 
 
@@ -34,7 +34,7 @@ class Readiness:
         clock: This process's clock.
         storage: The storage's clock, or None.
         maximum_skew: The most seconds between two clocks.
-        passing: Seconds that only grow.
+        passing: Monotonic seconds.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Readiness:
             StorageFailed: A table cannot be read, or the disk has fewer than `free_bytes` free for this user, no free
                 inode, or takes no file.
             TableAltered: The engine no longer reads or writes one of the tables.
-            ClocksDisagree: This process's clock made a step, or is too far from the storage's, or behind the newest
-                commit to `visibility`.
+            ClocksDisagree: This process's clock made a step, or is too far from the storage's clock, or too far behind
+                the newest commit to `visibility`.
         """
         for table, refusal in self.refusals().items():
             raise TableAltered(self._engine.place(table), *refusal)
@@ -95,15 +95,15 @@ class Readiness:
                 require_alike(self._clock(), at, self._maximum_skew, "the last commit is ahead", only_behind=True)
 
 
-#: In seconds. A verb that commits makes 7 to 10 requests (docs/explanation/measured.md), mostly in a row.
+#: In seconds a request. A verb that commits makes 7 to 10 (docs/explanation/measured.md), mostly in a row.
 SLOW = 0.2
 KEYS = (
-    "the doctor goes by the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "
+    "the doctor reads the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "
     "it, or give the machine a role; for a store that is not AWS's also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for "
     "http:"
 )
 NO_BUCKET = "is the bucket's name mistyped? No command of ledger makes a bucket"
-#: The code in an answer of S3, whose end may be cut off.
+#: The code in an answer of S3. The end of the answer may be cut off.
 CODE = re.compile(r"<Code>(\w+)</Code>")
 REQUESTS = 5
 
@@ -111,7 +111,7 @@ REQUESTS = 5
 def report(root: str, storage_options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str, str]]:
     """Yield (OK, WARN or FAIL; subject; finding; advice) for each thing that a ledger needs of its storage.
 
-    Nothing follows a FAIL: it is not raised. Writes small files, and removes them.
+    A FAIL comes last, and is not raised. Writes small files, and removes them.
     """
     from ledger.delta_log.object_store import open_checked
 
@@ -123,7 +123,7 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
         yield "OK", "conditional put", "a second put of a file is refused", ""
         before = system_clock()
         stored, after = make_object_probe(files)(), system_clock()
-        # An instant between the two readings is no difference, however slow the requests are.
+        # An instant between `before` and `after` is no difference, however slow the requests are.
         seconds_apart = (stored - min(max(stored, before), after)) / MILLISECONDS
         began = time.monotonic()
         for _ in range(REQUESTS):

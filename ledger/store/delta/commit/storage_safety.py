@@ -19,7 +19,7 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder of checks, next to the tables. All but KEPT exist only for a moment.
+#: The folder of the files that checks write. Only the file KEPT stays.
 PROBES = "_probes"
 KEPT = "conditional-put"
 #: In seconds: how long a check is trusted, with and without an answer of the storage.
@@ -30,27 +30,24 @@ log = logging.getLogger("ledger.storage")
 def require_safe(scheme: str, engine: str) -> None:
     if scheme in S3 and engine == "spark":
         raise UnsafeStorage(
-            "On S3 two drivers that commit through Spark can silently lose each other's commits, and a lock of theirs "
-            "(S3DynamoDBLogStore) is not kept by delta-rs: what commits to a ledger there is delta-rs. Leave out "
+            "On S3 two drivers that commit through Spark can silently lose each other's commits, and delta-rs ignores "
+            "Spark's lock (S3DynamoDBLogStore): what commits to a ledger there is delta-rs. Leave out "
             'engine="spark": with a session, Spark moves the rows of DataFrames all the same'
         )
 
 
 def require_safe_output(location: str, settings: Settings, why: str) -> None:
-    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver writes.
-
-    Spark's puts have no condition, and delta-rs ignores Spark's lock (S3DynamoDBLogStore).
-    """
+    """Raise UnsafeStorage for an output table on S3 to which Spark would commit, unless only one driver writes."""
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
             f"{why}. On S3 two drivers that commit through Spark can silently lose each other's commits, whatever lock "
-            "they have. Take a table to which delta-rs can publish what Spark wrote (made before, for a name of the "
-            "catalog), say that only one driver ever writes, Settings(single_driver=True), or take an output elsewhere"
+            "they have. Take a table to which delta-rs can publish (in a catalog, make the table first). Or put the "
+            "output elsewhere. If only one driver ever writes, open the ledger with Settings(single_driver=True)"
         )
 
 
 def require_conditional_puts(files: ObjectStore) -> None:
-    """Raise UnsafeStorage if a put that must create a file overwrites one. Raises StorageFailed."""
+    """Raise UnsafeStorage if a conditional put overwrites a file. Raises StorageFailed."""
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
         files.put(path, b"first")
@@ -66,13 +63,13 @@ def require_conditional_puts(files: ObjectStore) -> None:
 
 
 class PutTrust:
-    """Checks whether a ledger's storage still honours conditional puts: a gateway may have been changed.
+    """Checks whether a ledger's storage still honours conditional puts.
 
     A process checks once in TRUSTED_SECONDS, before a commit, with a put of a file that exists. The first check makes
     the file.
     """
 
-    #: Monotonic seconds by place. All ledgers of the process share them.
+    #: By a store's address, the monotonic second from which TRUSTED_SECONDS count.
     _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -113,7 +110,7 @@ def require_committer(root: str, layout: Layout, engine: str) -> None:
     committer = layout.properties.get(COMMITS)
     if committer is not None and committer != engine:
         raise UnsafeStorage(
-            f"The ledger at {root} records that {committer} commits to it ({COMMITS}), and this process would through "
-            f'{engine}: commits could be lost. Open it with engine="{committer}"; if this is a copy of a ledger, which '
-            f"nobody commits to elsewhere, remove the property {COMMITS} from its table queues"
+            f"The ledger at {root} records that {committer} commits to it ({COMMITS}), and this process would commit "
+            f'through {engine}: commits could be lost. Open it with engine="{committer}". If this is a copy that '
+            f"nobody else commits to, remove the property {COMMITS} from its table queues"
         )

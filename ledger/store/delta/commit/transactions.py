@@ -1,4 +1,4 @@
-"""Transactions of verbs: each decides and commits again, until a commit wins or its tries are used up.
+"""Transactions of verbs: a verb decides and commits again, until a commit wins or its tries are used up.
 
 Delta's transaction ids are something else.
 """
@@ -72,9 +72,9 @@ LOST_OFTEN = 5
 
 
 class Attempts:
-    """The tries of one verb, at most `most`. Each gets the number of losses so far.
+    """The tries of one verb, at most `most`. The iterator yields the number of losses before each try.
 
-    Before each but the first there is a random pause, whose bound grows from `first_pause` to `longest_pause`
+    Before each try but the first there is a random pause. Its bound grows from `first_pause` to `longest_pause`
     (seconds).
     """
 
@@ -126,9 +126,9 @@ MOST_TOGETHER = 31
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: the edits to merge, and the answer, given the version of the commit.
+    """A decision: the edits to merge, and `answer`, which makes the verb's answer from the commit's version.
 
-    Without edits nothing is committed, and the version is the decision's.
+    Without edits nothing is committed, and `answer` gets the decision's version.
     """
 
     snapshot: Snapshot
@@ -220,8 +220,8 @@ class Transactions:
     def read_other_versions(self, table: str, since: int) -> dict[str, int]:
         """Return the versions that a commit to a table notes for `views.past`: `since`, and those of other tables.
 
-        The others are read after the decision, so they include all commits that it has read. No commit up to `since`
-        notes newer ones. The result is empty if the table notes none, or they cannot be read.
+        The others are read after the decision, so they include all commits that the decision read. No commit up to
+        `since` notes newer versions. The result is empty if the table notes none, or if they cannot be read.
         """
         noted = NOTED.get(table, ())
         if not noted:
@@ -233,7 +233,6 @@ class Transactions:
                 self._tables.make_durable(name, version)
             return {table: since, **newest}
         except StorageFailed as error:
-            # A view then uses what earlier commits noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
             return {}
 
@@ -252,8 +251,8 @@ class Transactions:
     ) -> int | None:
         """Return the version that `write` committed, or None if another commit won or the log was replaced.
 
-        Other conflicts and StorageFailed may hide a commit that landed, so the log after `since` is searched for its
-        `operation`. `read_at` (monotonic seconds) is for a debug line. Raises StorageFailed.
+        After another Conflict or a StorageFailed, the commit may have landed: the log after `since` is searched for it.
+        `read_at` (monotonic seconds) is for a debug line. Raises StorageFailed.
         """
         decided_at = time.monotonic()
         version = self._commit_durably(table, metadata, since, write)
@@ -328,7 +327,7 @@ class Transactions:
         return {**entries, "losses": losses} if losses else entries
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """Return the version of a commit whose answer never arrived, made durable, or None.
+        """Return the version of a commit whose answer never arrived, after making it durable, or None.
 
         Raises StorageFailed with `unknown` if the log has lost entries after `since` and does not have the commit.
         """
@@ -346,12 +345,12 @@ class Transactions:
     def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
         """Make one commit to a table safe within the context.
 
-        With a queue, threads take turns for the table and queue, or for a table without partitions.
+        With a queue, threads take turns for the table and queue, or, without partitions, for the table.
         """
         own_turn = (
             nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         )
-        # Second, so the lock's holder never waits for another thread's turn.
+        # The lock comes second, so its holder never waits for another thread's turn.
         with own_turn, self._safe(table, losses):
             yield
 
@@ -359,7 +358,7 @@ class Transactions:
     def group_turn(self, table: str, queue: str, losses: int, call: PendingCall[Any]) -> Iterator[list[Any]]:
         """Take a `turn` for a pending call and waiting calls, and yield them (see `Turns.together`).
 
-        Each loss halves the most calls: a commit to more lanes conflicts with more commits.
+        Each loss halves the greatest number of calls: a commit to more lanes conflicts with more commits.
         """
         with self.together(table, queue, call, losses) as calls:
             if not calls:

@@ -40,14 +40,14 @@ from ledger.store.delta.model.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Begins a task's refusal. The field and the bound follow.
+#: Begins the error of a task that refuses a row. The field, the broken rule, the column and the value follow.
 REFUSED = "ledger refuses a row:"
 #: Shown in place of a null, and of a value that would not help the reader.
 NULL, UNSHOWN = "null", "unshown"
-#: Does not match the expressions that make a refusal, which Spark shows in plans.
+#: Matches a refusal, but not the expression that makes it: Spark shows expressions in plans.
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
-#: A retry from another session must write the same JSON. Spark's default formats cut microseconds off. Optional parts
-#: of a format keep their brackets under spark.sql.legacy.timeParserPolicy=LEGACY.
+#: A retry from another session must write the same JSON. Spark's default formats cut microseconds off. The formats have
+#: no optional parts: Spark would write their brackets under spark.sql.legacy.timeParserPolicy=LEGACY.
 JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -73,9 +73,10 @@ def message_columns(
     checks_bodies: bool = True,
     fields: Collection[str] | None = None,
 ) -> dict[str, Column]:
-    """Return a column for each field that senders give, under the field's name. Each fails its task to refuse a value.
+    """Return a column for each field that senders give, under the field's name.
 
-    Without `checks_bodies` the column of bodies refuses only rows that JSON cannot hold unchanged.
+    To refuse a value, a column makes its task fail. Without `checks_bodies` the column of bodies refuses only rows that
+    JSON cannot hold unchanged.
     """
     from pyspark.sql import functions as F
 
@@ -125,7 +126,7 @@ def describe_bodies_place(columns: Collection[str], body: str | None) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows and the sum of their hashes, which tell a send from another."""
+    """The number of rows and the sum of their hashes, which tell one send from another."""
 
     rows: int
     hashes: int
@@ -175,7 +176,7 @@ class Watch:
         raise InvalidParameterValue(
             "messages",
             "a DataFrame",
-            "Under an attempt_id its rows are computed twice, once to know the send again and once to write it; they "
+            "Under an attempt_id its rows are computed twice, to recognize a repeated send and to write them; they "
             f"came out differently: {'other values' if written.rows == self._counted.rows else difference}",
             "Nothing was sent. Write the rows to a table and send that, or send frame.localCheckpoint().",
         )
@@ -255,8 +256,8 @@ def _attributes(kind: str | None, room: Column) -> Column:
         F.forall(entries, _is_attribute) & (F.size(attributes) <= MAXIMUM_MESSAGE_ATTRIBUTES) & has_distinct_names
     )
     bound = (
-        f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one whose name, type or "
-        "value is none"
+        f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one with an invalid "
+        "name, type or value"
     )
     shown = F.to_json("message_attributes")
     valid = checked(
@@ -268,7 +269,9 @@ def _attributes(kind: str | None, room: Column) -> Column:
         column="message_attributes",
         given=shown,
     )
-    too_large = _refuse(TOO_LONG, F.lit(""), stored, "the column message_attributes, beside its body,", shown)
+    too_large = _refuse(
+        TOO_LONG, F.lit(""), stored, "the column message_attributes (its size counts with the body's)", shown
+    )
     return F.when(attributes.isNull() | (size <= room), valid).otherwise(too_large)
 
 
@@ -345,7 +348,7 @@ def make_row_refusal(field: str, bound: str, column: str, shown: str, queue: Map
 
 
 def find_disk_failure(error: Exception, place: str) -> StorageFailed | None:
-    """Return the error if a full or failing disk ended a send to `place`, or None."""
+    """Return the error if a full or failing disk at `place` ended a send, or None."""
     failure = find_storage_failure(error)
     return None if failure is None else StorageFailed(place, failure, "send")
 
@@ -353,7 +356,7 @@ def find_disk_failure(error: Exception, place: str) -> StorageFailed | None:
 def _find_computing_failure(error: Exception) -> LedgerError | None:
     if not is_of_function(error):
         return None
-    bound = f"Spark could not compute its rows, or not write them: {make_row_error(error).text}"
+    bound = f"Spark could not compute its rows, or could not write them: {make_row_error(error).text}"
     fix = "Nothing was sent. Mend what computes the rows, or filter those that it fails for."
     return InvalidParameterValue("messages", "a DataFrame", bound, fix)
 
@@ -390,7 +393,7 @@ def _has_right_characters(text: Column) -> Column:
 
     has_none_of_others = (~text.contains(F.lit(character)) for character in NONE_AT_ALL)
     is_valid = reduce(and_, has_none_of_others, F.is_valid_utf8(text)) & ~text.rlike(CONTROLS)
-    # Java reads bytes that are not UTF-8 as #xFFFD, which is not plain.
+    # Java reads bytes that are not UTF-8 as #xFFFD, which PLAIN does not match.
     return text.rlike(PLAIN) | is_valid
 
 
@@ -438,7 +441,7 @@ def _as_json(frame: DataFrame) -> Column:
     """Return rows as JSON. Fail the task of a row that JSON cannot hold unchanged.
 
     Spark would write U+FFFD for bytes that are not UTF-8, and texts for NaN and infinite numbers. Columns whose names
-    differ only in capitals, which Spark cannot name, are not checked.
+    differ only in capitals are not checked: Spark cannot name them.
     """
     from pyspark.sql import functions as F
 

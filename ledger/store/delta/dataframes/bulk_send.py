@@ -1,7 +1,4 @@
-"""Bulk sends of DataFrames: tasks write segments of their own, and one commit publishes them.
-
-Only a send to a FIFO queue shuffles rows.
-"""
+"""Bulk sends of DataFrames: tasks write segments of their own, and one commit publishes them."""
 
 from __future__ import annotations
 
@@ -62,13 +59,13 @@ if TYPE_CHECKING:
     from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Up to this many stored messages are broadcast to find duplicates. Spark's tasks read more faster than the driver.
+#: Up to this many stored messages are broadcast to find duplicates.
 FEW = 100_000
-#: Delta's reader reads more files than this.
+#: If there are more files, Delta's reader reads them.
 MOST_FILES = 1_000
 #: LTZ: a session may take "timestamp" for a time without a zone.
 _REMEMBERED = "message_group_id string, message_deduplication_id string, sequence_number bigint, sent_at timestamp_ltz"
-#: Spark takes a path with these for a pattern.
+#: Spark takes a path with these characters for a pattern.
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -111,7 +108,7 @@ class Rows:
 
     @cached_property
     def unchecked(self) -> DataFrame:
-        """The rows with the DataFrame's own fields. Bodies are not checked."""
+        """The rows with the DataFrame's own fields, and unchecked bodies."""
         return self.plan(False, self.fields)
 
 
@@ -174,8 +171,8 @@ class BulkSender:
     def _send_once(self, queue: QueueRecord, rows: Rows, clock: Clock, attempt_id: str) -> Sent:
         """Send rows under an attempt id. Their count and hashes recognize a retry.
 
-        Spark evaluates the rows again to write them, and `Watch.require_same` compares both before the commit. If Spark
-        itself commits, the executors keep the rows instead.
+        Spark evaluates the rows again to write them, and `Watch.require_same` compares both evaluations before the
+        commit. If Spark itself commits, the executors keep the rows instead.
         """
         with contextlib.ExitStack() as until_sent:
             try:
@@ -202,7 +199,7 @@ class BulkSender:
                 earlier_key = find_earlier_send(self._store.engine, attempt)
                 # If another process sends under the attempt id first, the next try finds its segments.
                 if earlier_key or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses):
-                    # Some may be dropped by now.
+                    # Upkeep may have dropped some of the messages.
                     return replace(self._read_sent(queue, earlier_key or attempt.key), count=counted.rows)
         raise tries.give_up()
 
@@ -266,7 +263,7 @@ class BulkSender:
             key = ids.new_send_key()
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends_application(queue.id)) or 0
-                # Count first: a process that pauses in between must not send at an instant before the last send.
+                # Count first: a process that pauses before it reads the clock must not send before the last send.
                 listing = self._store.listings.newest()
                 now, skew = clock(), settings.maximum_clock_skew
                 last = find_last_send(engine, queue.id, listing.find_last_send_time(queue.id), now, skew)
@@ -304,7 +301,7 @@ class BulkSender:
         return recent_rows.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 
     def _read_since(self, queue: QueueRecord, since: int) -> DataFrame:
-        """Return a queue's stored messages after an instant, without those set aside.
+        """Return a queue's stored messages after an instant, without those that a clock repair set aside.
 
         Delta's reader would take three jobs to find the files that the ledger's client knows.
         """
@@ -329,8 +326,8 @@ class BulkSender:
         """Return the files that may have messages sent to a queue after an instant, or None if Delta's reader must find
         them.
 
-        Spark's reader passes by an empty file, and Delta's does not. So the result is None where a storage may lose the
-        end of a file, and on a local path the sizes are checked.
+        Spark's reader skips an empty file, and Delta's does not. So the result is None where a storage may lose the end
+        of a file, and on a local path the sizes are checked.
         """
         place = recorded(self._path)
         if not (place.is_local or place.scheme in OBJECT_STORES) or _PATTERN.search(self._path):
@@ -355,7 +352,7 @@ class BulkSender:
         """Return the result of a committed send. Raises QueueDoesNotExist, or StorageFailed with `unknown`.
 
         A deletion of the queue does not conflict with the send's commit, and deletes the messages. So look the queue up
-        last: a deletion then came later.
+        last: if it exists, every deletion comes later.
         """
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         with after_commit("send"):

@@ -85,7 +85,7 @@ def fit_frame(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[
                 is_partition=field["name"].lower() in lower_partitions,
             )
             if _has_metadata(field):
-                # Metadata may ask for a length or an expression of an earlier table's column. A cast drops it.
+                # Metadata may ask for a length or an expression of an earlier table's column. A cast drops metadata.
                 cast = f"CAST({cast} AS {_sql(drop_char_length(column['type']))})"
         elif field["type"] == VOID:
             void_columns.append(value)
@@ -186,7 +186,7 @@ def _repeated_key_conditions(value: str, kind: Any, depth: int) -> list[str]:
 
 
 def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
-    """Return SQL conditions. One is true if a text, at any depth, is not UTF-8, as a cast of bytes can be."""
+    """Return SQL conditions. One is true if a text, at any depth, is not UTF-8."""
     if isinstance(kind, str):
         return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
     return _collect_inner_conditions(value, kind, depth, not_utf8_conditions)
@@ -250,11 +250,11 @@ def _cast_and_compare(value: str, source_type: str, column: str, path: tuple[str
         survives = f"TRY_CAST({cast} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS and (digits := parse_decimal(source_type)) is not None:
-        # With fewer places, Spark could round a float that has other digits to the value.
+        # To a type with fewer places, Spark could round a float with other digits, and so reach the value.
         wider = name_decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
         survives = f"{_decimal(f'CAST({cast} AS DOUBLE)', wider)} <=> {value}"
     elif column in FLOATS:
-        # Through a double, Spark would merge the casts of the integer into one exact cast.
+        # If a double lay between, Spark would merge the casts of the integer into one exact cast.
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value} AND {cast} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({cast} AS {_sql(source_type)}) <=> {value}"

@@ -35,7 +35,7 @@ def quote_column(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-#: Twin of rules.state.status, on a message with its record and `expires_at` (null: none). `{now}` is the instant.
+#: Twin of rules.visibility.status, on a message with its record and `expires_at` (null: none).
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
     WHEN moved_to IS NOT NULL THEN 'moved'
@@ -45,14 +45,14 @@ STATUS = """CASE
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
 
-#: SENDER is the ledger's own.
+#: The attribute SENDER is the ledger's own.
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
 _SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
 SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
-#: Twin of rules.state.expires_at, on a message with its record and its row of `queues`.
+#: Twin of rules.visibility.expires_at, on a message with its record and its row of `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
     WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
         THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
@@ -140,7 +140,7 @@ def is_member(seq: str, row: str = "") -> str:
 
 
 def status(now: str) -> Column:
-    """Twin of rules.state.status. `now` is an SQL expression."""
+    """Twin of rules.visibility.status. `now` is an SQL expression."""
     from pyspark.sql import functions as F
 
     return F.expr(STATUS.format(now=now))

@@ -1,8 +1,7 @@
 """The evaluation of rows in a user's session: once, complete, with instants in microseconds.
 
 Spark stores instants as INT96 by default. Many readers convert these to nanoseconds in 64 bits, which overflow after
-the year 2262: pyarrow reads the last second of the year 9999 as a day of 1816. Only the session has a setting for the
-unit.
+the year 2262. Only the session has a setting for the unit.
 """
 
 from __future__ import annotations

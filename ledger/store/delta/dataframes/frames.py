@@ -1,6 +1,6 @@
 """The DataFrame side of a store: claims and receipt handles as DataFrames.
 
-They compare columns with literals, so that Spark can skip files and row groups.
+Reads compare columns with literals, so that Spark can skip files and row groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_RANGES = 20
 
 
 def plan_reads(runs: pa.Table, homes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return SQL predicates on `messages`. Each message of the runs matches exactly one, and others may match.
+    """Return SQL predicates on `messages`. Each message of the runs matches exactly one. Other messages may match, too.
 
     `homes` has, by queue, the segments that were sent to it.
     """
@@ -173,7 +173,7 @@ class Frames:
         def rows(session: SparkSession) -> DataFrame:
             return session.sql(statement)
 
-        # Only the user's session has the user's functions.
+        # `rows` lacks the predicate, as only the user's session has the user's functions.
         require_readable(self._spark, rows, self._store.engine, "redrive")
         rows_of_queue = rows(self._spark)
         with _predicate(where, rows_of_queue.columns):
@@ -236,7 +236,7 @@ def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
         if match is None:
             raise
         bound = " ".join(match[1].split()).rstrip(".")[:400]
-        fix = f"It is SQL's, on the columns of the view messages: {', '.join(names)}. Nothing was moved."
+        fix = f"The predicate is SQL, on the columns of the view messages: {', '.join(names)}. Nothing was moved."
         raise InvalidParameterValue("where", where, bound, fix) from error
 
 
@@ -248,7 +248,7 @@ def require_column(frame: DataFrame, name: str, *types: str) -> None:
             "column",
             name,
             f"The DataFrame has no such column; it has {', '.join(kinds)}",
-            "Rename or name another one.",
+            "Rename a column, or name another one.",
         )
     if kinds[name] not in types:
         raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")

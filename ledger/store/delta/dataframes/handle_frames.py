@@ -63,7 +63,7 @@ def convert_to_sets(runs: pa.Table) -> pa.Table:
 
 
 def split_into_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
-    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that one touches.
+    """Return runs as sets, with a row for each block (`columns.BLOCKS`) that a set touches.
 
     Columns: segment, block, first_seq, last_seq, word and bits (see `columns.is_member`), and `others`.
     """
@@ -108,16 +108,15 @@ class HandleFrame:
 
     @classmethod
     def evaluated(cls, queue: QueueRecord, wishes: DataFrame, limits: Limits) -> HandleFrame:
-        """Evaluate the handles once: another evaluation may give other handles.
+        """Evaluate the handles once, into a checkpoint (see `evaluated_once`).
 
-        Spark's cache would serve the rows to each later frame of an equal plan, so a checkpoint keeps them.
+        Another evaluation may give other handles.
         """
         read = _read(queue, wishes, limits).localCheckpoint()
         return cls(read.distinct(), cls._actions(read), limits)
 
     @staticmethod
     def _actions(read: DataFrame) -> list[Action]:
-        """Return the actions as runs, from a bitmap of 4 KB for each 32,768 places."""
         rows = collect_bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in rows:
@@ -186,8 +185,8 @@ class HandleFrame:
 
 
 def _read(queue: QueueRecord, wishes: DataFrame, limits: Limits) -> DataFrame:
-    """Return handles with their parts. A `valid` one is acted on. The timeout of a `refused` one is null or out of
-    range."""
+    """Return handles with their parts. A `valid` handle is acted on. A `refused` handle has a timeout that is null or
+    out of range."""
     from pyspark.sql import functions as F
 
     maximum = limits.maximum_visibility_timeout

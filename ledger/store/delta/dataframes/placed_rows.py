@@ -23,7 +23,7 @@ from ledger.store.protocol import QueueRecord
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: monotonically_increasing_id has the row's number in its task below these bits, and the task above.
+#: monotonically_increasing_id has the row's number in its task below these bits, and the task's number above.
 TASK_SHIFT = 33
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 #: The columns of a data file of `messages`: all but the partition columns.
@@ -47,14 +47,14 @@ class Unplaced:
 class Placed:
     """Rows of a send that are ready to be written.
 
-    `rows`: returns them with IN_FILES and `ordinal`, for Spark's writer.
+    `rows`: returns the rows with IN_FILES and `ordinal`, for Spark's writer.
     `key`: makes the segments' names, with their ordinals.
     `at`: the instant of the send, in milliseconds.
     `first_lane`: the lane of the first segment. Each further segment is in the next lane.
     `in_order`: the rows are for a FIFO queue: a task may have several segments, sorted by ordinal.
     `absent`: columns that are null in every row.
     `require_same`: raises, before the commit, if the written rows are not the counted rows.
-    `unplaced`: the same rows for tasks that write files themselves (None: they cannot).
+    `unplaced`: the same rows for tasks that write files themselves (None: tasks cannot).
     """
 
     rows: Callable[[], DataFrame]
@@ -131,7 +131,7 @@ def place_by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
 
 
 def explain_send_failure(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
-    """Return the error of a send to `place` for a cause that a send knows, or None."""
+    """Return the error of a send to `place` for a known cause, or None."""
     if TOO_MANY_SEGMENTS in str(error):
         return make_segments_error(settings)
     return find_disk_failure(error, place) or explain_row_failure(error, queue.attributes)

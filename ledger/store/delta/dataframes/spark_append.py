@@ -27,8 +27,6 @@ log = logging.getLogger("ledger.verbs")
 
 
 class SparkAppend:
-    """Writes rows and commits them, all through Spark."""
-
     #: Spark's write is also its commit.
     compares_rows = False
 
@@ -59,7 +57,7 @@ class SparkAppend:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write and commit the rows with one append. Return False if the append lost.
 
-        It may lose to another send under the transaction, to a change of the table, or to a new ledger in its place.
+        It may lose to another send under the transaction id, to a change of the table, or to a new ledger in its place.
         Raises QueueDoesNotExist.
         """
         from ledger.delta_log.spark_commits import CONFLICTS
@@ -77,7 +75,7 @@ class SparkAppend:
             .option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings)))
         )
         if transaction is None and any(self._spark.conf.get(name, None) for name in IDEMPOTENT_WRITES):
-            # With these, Delta would take this send for a repetition of the session's last write.
+            # With these settings, Delta would take this send for a repetition of the session's last write.
             transaction = f"send/{operation}", 1
         if transaction is not None:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
@@ -102,7 +100,7 @@ class SparkAppend:
     def _is_same(self, generation: int) -> bool:
         """Return whether the ledger is still the one in which the send began.
 
-        Else Spark's commit may lie in the new log under a number that nobody reads.
+        Otherwise Spark's commit may lie in the new ledger's log, under a number that nobody reads.
         """
         self._store.engine.version("messages")
         return self._store.engine.generation() == generation

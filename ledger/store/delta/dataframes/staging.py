@@ -2,7 +2,7 @@
 
 With small bodies, Spark's writer takes two to three times the processor time: docs/explanation/cost-of-a-send.md.
 
-Spark's writer writes the files in five cases. Callers see no difference, but the files store instants in another form:
+Spark's writer stores instants in another form, which callers do not see. It writes the files for:
 
 - a FIFO queue, whose rows are shuffled and numbered in order;
 - a session of Spark Connect, which does not say what its executors are;
@@ -188,7 +188,7 @@ class TaskStaging:
     def note_unable(self, why: ExecutorsUnable) -> None:
         """Let Spark's writer write the application's later sends.
 
-        Call this only after it has written these rows. Otherwise a user's function may be the cause.
+        Call this only after Spark's writer has written the same rows. Otherwise a user's function may be the cause.
         """
         unable_applications.add(self._application)
         log.warning(
@@ -227,7 +227,7 @@ def _pickle_by_value(module: Any) -> Any:
     return module
 
 
-#: If false, Delta's log has no statistics of files.
+#: If this setting is false, Delta's log has no statistics of files.
 STATISTICS = "spark.databricks.delta.stats.collect"
 ORDINAL = pa.field("ordinal", pa.int64())
 
@@ -235,7 +235,7 @@ ORDINAL = pa.field("ordinal", pa.int64())
 class Staging:
     """Writes rows with Spark, beside other senders, and publishes the files."""
 
-    #: See `Placed`.
+    #: See `Placed.require_same`.
     compares_rows = True
 
     def __init__(self, store: DeltaStore, engine: Publishing, spark: SparkSession) -> None:
@@ -261,8 +261,8 @@ class Staging:
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Write files, and publish them with one commit. Without rows, commit nothing.
 
-        Return False, with nothing sent, if another send under the transaction was first, or if the files are given up.
-        Raises QueueDoesNotExist.
+        Return False, with nothing sent, if another send under the transaction id was first, or if the files are given
+        up. Raises QueueDoesNotExist.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
@@ -296,7 +296,7 @@ class Staging:
     def _admit(self, queue: QueueRecord, files: list[StagedFile], clock: Clock) -> tuple[str, int] | None:
         """Return the transaction that counts this send to a queue with a bound, or None.
 
-        Spark may have written for long, so the queue's bound of now counts. Raises OverLimit and QueueDoesNotExist.
+        Spark may have written for long, so the queue is read anew. Raises OverLimit and QueueDoesNotExist.
         """
         current = self._store.current_queue(queue)
         counting = self._store.quotas.next_send(current)
@@ -319,8 +319,7 @@ class Staging:
         return files
 
     def _write_by_spark(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Write with Spark's writer. Only rows of a FIFO queue, which are sorted by segment already, are partitioned by
-        it."""
+        """Write with Spark's writer. It partitions only rows of a FIFO queue, which are sorted by segment."""
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
         place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)

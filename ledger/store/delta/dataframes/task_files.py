@@ -29,15 +29,15 @@ REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fai
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
 #: In place of a character's name.
 NO_UTF_8 = "no UTF-8"
-#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but these.
+#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but _ALLOWED_CONTROLS.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL follows a cut
-#: greatest text.
+#: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL ends a
+#: greatest text that is cut.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
 #: This many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
-#: Parts of 10 MB that are sent to an object store at the same time.
+#: How many parts of 10 MB are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -181,7 +181,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Return whether a body has a refused character, or is not UTF-8. No body is null or empty."""
+    """Return whether a body, none of them null or empty, has a refused character or is not UTF-8."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
@@ -225,7 +225,7 @@ def find_wrong_character(body: bytes) -> str | None:
 
 
 def take_characters(body: bytes, characters: int) -> bytes:
-    """Return the first characters of a text as Spark counts them: by their first bytes, also if they are not UTF-8."""
+    """Return the first characters of a text as Spark counts them: by their first bytes, even if a text is not UTF-8."""
     end = 0
     for _ in range(characters):
         if end >= len(body):
@@ -305,7 +305,7 @@ class TaskFiles:
         try:
             yield
         except (Stop, ImportError, MemoryError):
-            # No errors of the storage. After ImportError or MemoryError, Spark's writer writes the files.
+            # These are no errors of the storage. After ImportError or MemoryError, Spark's writer writes the files.
             raise
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None

@@ -34,7 +34,7 @@ def open_view(
     version: int | None = None,
     timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """Return a view as a DataFrame: at `now`, at a version of `visibility`, or at an earlier instant."""
+    """Return a view as a DataFrame: at `now`, at a version of the table `visibility`, or at an earlier instant."""
     table_names = tables_of(name)
     at = find_moment(engine, now, version, timestamp)
     tables, pending = _tables(spark, locations, at), dict[str, Any]()
@@ -59,11 +59,13 @@ def deploy_views(
 ) -> list[str]:  # fmt: skip
     """Create or replace the views in a schema of the catalog, and return their names.
 
-    Without `version` and `timestamp`, they show the present, with the receipts that are filled in by then. Raises
-    InvalidParameterValue for an invalid schema or prefix, or a table with a view's name.
+    Without `version` and `timestamp`, a view shows the moment of the query, with the receipts filled in by that moment.
+    Raises InvalidParameterValue for an invalid schema or prefix, or a table with a view's name.
     """
     if not is_name(schema):
-        raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
+        raise InvalidParameterValue(
+            "schema", schema, "Must be a valid schema name of Spark's catalog", "Quote it: `a-b`."
+        )
     if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9_]*", prefix):
         raise InvalidParameterValue("prefix", prefix, "Must be letters, digits and _", "Leave it out for none.")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")

@@ -1,1 +1,1 @@
-"""The state that a decision reads: records, listing, statuses, FIFO groups. And the journal of what a verb did."""
+"""The state that a decision reads: records, listing, states, FIFO groups. And the journal of what a verb did."""

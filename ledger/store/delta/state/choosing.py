@@ -1,4 +1,4 @@
-"""The choice of the messages, lanes and runs that a receive takes. Nothing here reads or writes a table."""
+"""The choice of the messages, lanes and runs that a receive takes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ledger.store.delta.state.snapshot import Classified, Loaded
 def find_receivable(loaded: Loaded, classified: Classified, groups: Groups, most: int | None = None) -> Ordered:
     """Return the runs that a receive may take, with the codes of their records, ranked in the order of receiving.
 
-    For a FIFO queue, each run is a message that `rules.fifo` allows. With `most`, groups may be left out, but not the
-    first `most` messages, nor dead letters. For other queues, the rank follows the runs' `sent_at` (see `FileRuns`).
+    For a FIFO queue, each run is a message that `rules.fifo` allows. With `most`, groups may be left out, but neither
+    the first `most` messages nor dead letters. For other queues, the rank follows the runs' `sent_at` (see `FileRuns`).
     """
     if is_fifo(loaded.queue.attributes):
         return groups.find_receivable(loaded, classified, most)
@@ -36,8 +36,8 @@ LOSSES_TO_HALVE = 2
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """Choose as few lanes as the claim needs: a random lane that can fill the claim, else the fullest lanes.
 
-    A commit to many lanes conflicts with every commit to one of them, so losses halve the lanes to try. `maximum` None:
-    the claim may have all messages.
+    A commit to many lanes conflicts with every commit to one of them, so each LOSSES_TO_HALVE losses halve the lanes to
+    try. `maximum` None: the claim may have all messages.
     """
     lanes = [lane for lane, messages in available.items() if messages]
     random.shuffle(lanes)
@@ -55,9 +55,9 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
 
 
 def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
-    """Choose all lanes of a FIFO queue, because its order does not follow lanes; after losses, fewer at random.
+    """Choose all lanes of a FIFO queue, because its order does not follow lanes.
 
-    Otherwise one of several receivers without file locks could lose for ever.
+    After losses, choose fewer at random: otherwise a receiver without file locks could lose for ever.
     """
     chosen, most = list(lanes), _most(len(lanes), losses)
     if most < len(chosen):
@@ -74,7 +74,7 @@ def take_first(runs: Ordered, maximum: int | None) -> Ordered:
 
 
 class Deal:
-    """Deals messages out in the order of their runs, to one claim after the other.
+    """Deals messages out by their order numbers, to one claim after the other.
 
     With `shift` (FIFO queues), each run is a message, and order numbers of a group share the bits from `shift` on. If a
     claim takes part of a group, no later claim gets the rest.
@@ -82,7 +82,7 @@ class Deal:
 
     def __init__(self, runs: Ordered, shift: int | None = None) -> None:
         self._shift = shift
-        #: Unsorted, at least all runs with order numbers above `_reached`. `_next` has the earlier ones.
+        #: The unsorted runs, at least all with order numbers above `_reached`. `_next` has the earlier runs.
         self._later = runs
         self._reached = -1
         self._next = runs.where(np.empty(0, dtype=np.int64))
@@ -98,7 +98,7 @@ class Deal:
         return taken.where(np.argsort(taken.first, kind="stable"))
 
     def _reach(self, maximum: int | None) -> None:
-        """Move the runs that `_next` lacks for `maximum` messages from the later runs."""
+        """Move to `_next` the later runs that it lacks for `maximum` messages."""
         missing = None if maximum is None else maximum - self._next.count
         if missing is not None and missing <= 0:
             return
@@ -107,7 +107,7 @@ class Deal:
             missing = None if missing is None else 4 * missing + len(self._next)
         nearest = self._later
         if missing is not None and missing < len(nearest):
-            # As many runs as messages are enough: faster than sorting all.
+            # A partition is faster than sorting all runs.
             nearest = nearest.where(nearest.order <= np.partition(nearest.order, missing - 1)[missing - 1])
         if len(nearest):
             self._reached = max(self._reached, int(nearest.order.max()))
@@ -124,7 +124,7 @@ def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
     begun = maximum - (int(through[whole - 1]) if whole else 0)
     taken, remaining = runs.where(slice(whole + bool(begun))), runs.where(slice(whole, None))
     if begun:
-        # Slices share memory with the original.
+        # Slices share memory with `runs`.
         taken, remaining = replace(taken, last=taken.last.copy()), replace(remaining, first=remaining.first.copy())
         taken.last[-1] = remaining.first[0] + begun - 1
         remaining.first[0] += begun

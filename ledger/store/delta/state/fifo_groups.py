@@ -79,7 +79,7 @@ class Members:
     available_at: np.ndarray
     group: np.ndarray
     groups: int
-    #: None for only some of a queue's messages.
+    #: None if these are only some of a queue's messages.
     names: GroupNames | None = None
     last: int | None = None
     index: Index | None = field(default=None, repr=False)
@@ -88,7 +88,7 @@ class Members:
         return len(self.seq)
 
     def append_later(self, later: Members, names: list[str]) -> Members:
-        """Return these messages followed by `later`, whose group names by number are `names`."""
+        """Return these messages, then `later`. `names` has the names of the groups of `later`, by number."""
         assert self.names is not None
         segment_numbers = {name: number for number, name in enumerate(self.segments.to_pylist())}
         segment = np.array(
@@ -115,7 +115,7 @@ class Members:
 
         A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
         the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
-        one has at least `most` messages before it. All other groups with messages left are included, too.
+        one has at least `most` messages before it. Groups that are not free, but have messages left, are included, too.
 
         Return all messages if there is no index, if `most` is at least the number of groups, or if the messages are not
         in the order of their send instants.
@@ -210,20 +210,20 @@ class Groups:
     """Reads the messages of FIFO queues and their groups, and finds the receivable ones. Threads share this object.
 
     A later send has greater sequence numbers, so the next read needs only messages behind the kept rows. The kept rows
-    may be newer than a decision's listing: the decision skips the other messages.
+    may be newer than a decision's listing: the decision skips messages that the listing lacks.
     """
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
         #: By queue and generation: a version of `messages`, and at least all rows of the queue in this version.
         self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
-        #: The version, the places of messages from other queues, and all members.
+        #: By queue and generation: the version, the segments of other queues, and all members.
         self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def find_receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
-        """Return the receivable messages of a FIFO queue, as `rules.fifo.select_receivable`; each run has one message.
+        """Return the receivable messages of a FIFO queue, as `rules.fifo.select_receivable` does.
 
-        With `most` the result may leave out groups (see `choosing.find_receivable`).
+        Each run has one message. With `most` the result may lack groups (see `choosing.find_receivable`).
         """
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
@@ -255,7 +255,8 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return all messages sent to this queue, and all of segments with messages moved here."""
+        """Return all messages that were sent to this queue, and all of the segments from which messages were moved
+        here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, sort_distinct(segments)) for home, segments in homes.items() if home != queue)
@@ -285,7 +286,7 @@ class Groups:
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """Return the messages that were sent to a queue, in their order: at least all messages of the listing.
 
-        If the listing has less than half as many messages as the known rows, all rows are read anew.
+        If the listing has less than half as many messages as the kept rows, all rows are read anew.
         """
         key = queue, listing.generation
         version, rows = self._own.get(key, (-1, None))
@@ -334,8 +335,8 @@ def _combine_small_pieces(rows: pa.Table) -> pa.Table:
 def _follow_rows(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
-    No message is ever sent between known messages. If the last message of `members` has its place in `rows`, only the
-    rows behind it are converted.
+    No message is ever sent between known messages. If the last message of `members` has the same place in `rows`, and
+    the index is not too old, only the rows behind it are converted.
     """
     if (
         members is None

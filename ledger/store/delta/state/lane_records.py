@@ -1,8 +1,9 @@
 """The recorded state of a queue's lanes, and the edits (rows of a MERGE into `visibility`) that change it.
 
-The *stored* records, those of more than FEW rows, stay in Arrow columns and become objects when they are needed.
+If there are more than FEW rows, their records are *stored*: they stay in Arrow columns, and become objects when needed.
 
-An edit of a head row names the count that the decision read. If another commit has counted since, the commit conflicts.
+An edit of a head row names the count that the decision read. If another commit has counted up the lane since, this
+commit conflicts.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 NONE = -1
 FEW = 200
-#: After this many searches for a receipt, the stored records are indexed, unless there are more than MOST_INDEXED. An
-#: index takes as long as some 40 searches.
+#: After this many searches for a receipt, the stored records are indexed, unless there are more than MOST_INDEXED.
 SEARCHES, MOST_INDEXED = 30, 20_000
 
 
@@ -53,7 +53,7 @@ class Records:
         self._searches = 0
         #: Answers about the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
-        #: The fields of the records that are not stored, as of `_fields_of` records.
+        #: The fields of the records that are not stored, from when there were `_fields_of` records in all.
         self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: The code of each row's record.
         self.codes: np.ndarray
@@ -101,7 +101,7 @@ class Records:
             self.read(each)
             answer_of = {code: rule(self.record(code)) for code in each}
             return np.array([answer_of[code] for code in codes.tolist()], dtype=kind)
-        # An array with a place for each code from ABSENT up is faster than sorting the codes.
+        # Faster than sorting the codes.
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
         if among is not None:
@@ -171,7 +171,7 @@ class Records:
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
-                # As fast as reading a few one by one.
+                # Reading all is as fast as reading a few one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
             for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record
@@ -215,7 +215,7 @@ class Heads:
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (to_milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: The count by lane. Of several head rows, the highest count holds, until upkeep makes one of them. If two have
+        #: The count by lane: the highest of its head rows, until upkeep makes one row of them. If two head rows have
         #: one ordinal, commits to the lane fail until then.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
@@ -336,7 +336,7 @@ class Lanes:
         return self.replace_runs(self.runs.paint(replacement), now)
 
     def replace_runs(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`. No two have one key (`find_difference`).
+        """Return the edits that turn the recorded runs into `new`. No two edits have one key (`find_difference`).
 
         The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
         """

@@ -4,7 +4,7 @@ An ordinal is a message's place in its segment: the column `seq`. The runs come 
 read only where the log does not show enough.
 
 A piece is a part of a file's run whose messages share a record, or have none (see `message_runs`). Messages that were
-moved to the queue stay in segments of the queues that they were sent to.
+moved to a queue stay in segments of the queues that they were sent to.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ORDINALS = ["segment", "first_seq", "last_seq"]
 class FileRuns:
     """The messages of one queue as runs of ordinals. Instants are in milliseconds.
 
-    Each run is one file, with the earliest `sent_at` and the latest `available_at` of its messages. In a segment that
-    was read, all messages of a run share both instants.
+    A run that the log shows is one file, with the earliest `sent_at` and the latest `available_at` of its messages. In
+    a run that was read from files, all messages share both instants.
     """
 
     lane: np.ndarray
@@ -80,7 +80,7 @@ class Listing:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
-        #: By segment that was asked for, the runs of its files without gaps.
+        #: The gapless runs of each segment that was asked for.
         self._gapless: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, *borders: int) -> FileRuns:
@@ -128,8 +128,7 @@ class Listing:
         return dict(place for places in self.places(segments).values() for place in places)
 
     def home(self, segment: str) -> tuple[str, int, int | None] | None:
-        """Return a segment's queue, lane, and highest ordinal, if the log shows it. Return None if the segment was
-        dropped."""
+        """Return a segment's queue, lane, and highest ordinal (None: not in the log), or None if it was dropped."""
         rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
@@ -148,9 +147,9 @@ class Listing:
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
     def count_sent_since(self, queue: str, instant: int) -> int | None:
-        """Return an upper bound of the messages sent to a queue after an instant, without dropped ones.
+        """Return the most messages that can have been sent to a queue after an instant, without dropped messages.
 
-        Return None if the log lacks the facts of a file.
+        Return None if the log lacks the statistics of a file.
         """
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         if files["last_sent_at"].null_count or files["messages"].null_count:
@@ -161,8 +160,8 @@ class Listing:
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def sizes(self, segments: pa.Array) -> pa.Table:
-        """Return the (segment, messages, bytes) of some segments' data files. `messages` is null if the log lacks it
-        for a file."""
+        """Return the (segment, messages, bytes) of some segments' data files. `messages` is null if the log does not
+        show the count of a file."""
         files = self._files.filter(pc.is_in(self._files["segment"], segments))
         every = pc.ScalarAggregateOptions(skip_nulls=False)
         sums = files.group_by("segment").aggregate([("messages", "sum", every), ("bytes", "sum")])
@@ -371,12 +370,12 @@ def read_recorded_states(records: Records, now: int) -> np.ndarray:
 
 
 def find_missing(listing: Listing, runs: pa.Table) -> pa.Table:
-    """Return those of some messages (RUNS and more columns) that no file of the listing has, as RUNS."""
+    """Return, as RUNS, the messages of `runs` (RUNS and more columns) that no file of the listing has."""
     return outside(runs, listing.ordinals(runs["segment"].unique()))
 
 
 def outside(runs: pa.Table, existing: pa.Table) -> pa.Table:
-    """Return the messages of `runs` that are in none of `existing`, as RUNS."""
+    """Return, as RUNS, the messages of `runs` that are in none of `existing`."""
     names = pc.unique(pa.chunked_array([*runs["segment"].chunks, *existing["segment"].chunks], pa.string()))
     covered, queries = _unite_runs(_place_on_axis(existing, names)), _place_on_axis(runs, names)
     pieces = covered.cut(queries.first, queries.last)
@@ -392,7 +391,7 @@ def _place_on_axis(runs: pa.Table, names: pa.Array) -> Runs:
 
 
 def _unite_runs(runs: Runs) -> Runs:
-    """Return the same places without overlap, in order."""
+    """Return the places of some runs as runs in order, without overlap."""
     ordered = runs.where(np.argsort(runs.first, kind="stable"))
     last = np.maximum.accumulate(ordered.last) if len(ordered) else ordered.last
     first = ordered.first.copy()

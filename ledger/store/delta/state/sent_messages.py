@@ -1,7 +1,7 @@
-"""Messages as rows of the `messages` table, and those that this process has just sent.
+"""Messages as rows of the table `messages`, and a cache of those that this process has just sent.
 
-Rows of a segment never change once they are committed, but they may disappear. `find` therefore returns only messages
-that the given listing has, in the same generation of the ledger's tables.
+Committed rows of a segment never change, but they may disappear. So `RecentMessages.find` returns only messages that
+the given listing has, in the same generation of the ledger's tables.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _attributes(entry: Entry, sender: str | None) -> list[tuple[str, dict[str, o
     return [(name, dict(zip(names, one))) for name, one in attributes.items()] or None
 
 
-#: The most bytes of rows that are kept, those of the newest appends.
+#: The most bytes of kept rows.
 MOST_BYTES = 32 << 20
 #: An append of more bytes is not kept.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
@@ -134,7 +134,7 @@ class Append(NamedTuple):
 
 
 class RecentMessages:
-    """The newest appends of one sender, whom the messages name. Threads may share the object."""
+    """The newest appends of one sender (None: messages name no sender). Threads may share the object."""
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
         self._sender, self.most_bytes = sender, most_bytes
@@ -167,8 +167,7 @@ class RecentMessages:
                 raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
-        """Return the messages of some runs, in their order. Return None if any is not kept here, or not sure to
-        exist."""
+        """Return the messages of some runs, in the runs' order, or None if one is not kept or may not exist."""
         messages: list[StoredMessage] = []
         for run in runs:
             if not listing.has_all(run.segment, run.first_seq, run.last_seq):

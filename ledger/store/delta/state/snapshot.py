@@ -39,7 +39,7 @@ MOST_EXPIRED = 100
 
 
 class Events:
-    """Collects the entries of one commit. Events about no messages are not noted."""
+    """Collects the events that one commit notes, without events about no messages."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -49,7 +49,7 @@ class Events:
         self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
-        """Note an event of any queue's messages."""
+        """Note an event about messages of any queue."""
         if messages:
             self.entries.append({"event": event, "queue": queue, "messages": messages})
 
@@ -66,7 +66,7 @@ class Events:
             )
 
     def note_action(self, action: Action, lanes: Lanes, changed: Runs) -> None:
-        """Note what an action changed, with the facts of its first message."""
+        """Note what an action changed, with the record of the first changed message."""
         if len(changed):
             self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
@@ -94,7 +94,7 @@ class Events:
 
 
 def is_unreleased(record: Record) -> bool:
-    """Return whether a hold ends only at its deadline."""
+    """Return whether a record has a hold that ends only at its deadline."""
     return record.receipt_id is not None and record.released_at is None
 
 
@@ -110,7 +110,7 @@ class Classified(NamedTuple):
         return self.pieces.where(~np.isin(self.state, GONE_STATES)).count
 
     def count_stored_bytes(self) -> int:
-        """Return how many bytes of the data files the messages that are not gone take.
+        """Return roughly how many bytes of data files belong to messages that are not gone.
 
         The log has only sizes of files, so a message counts with its segment's mean. A segment without a count of
         messages counts whole.
@@ -177,7 +177,7 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The errors of output tables that did not answer.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: By the listing's version, the number of registered segments, and the borders.
+    #: The placed runs by the listing's version, the number of registered segments, and the borders.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
@@ -221,7 +221,7 @@ class Loaded:
             lanes.runs = before[lanes.queue]
 
     def commit_of(self, decisions: Sequence[Decision[Any]], answer: Callable[[int], Answer]) -> Plan[Answer]:
-        """Return the one commit of decisions that were all taken."""
+        """Return the plan of one commit for decisions that were taken."""
         edits = self.lanes.edits(Runs.empty(), self.now)
         changed = set(edits["lane"].unique().to_pylist())
         meeting = {lane for decision in decisions for lane in decision.meeting}
@@ -248,8 +248,8 @@ def load(
 ) -> Loaded:
     """Load lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    No verb may decide on the result with a `receipt_id`: it has only the records under this receipt. The clock is read
-    after the lanes, so that their read does not shorten a hold. Without a `clock`, `now` is the time of the last
+    With a `receipt_id`, the result has only the records under this receipt, so no verb may decide on it. The clock is
+    read after the lanes, so that reading them does not shorten a hold. Without a `clock`, `now` is the time of the last
     commit.
     """
     where = Where(queue.id, lanes)
@@ -278,7 +278,7 @@ def load_all(
 ) -> tuple[Snapshot, int, dict[str, Loaded]]:
     """Load all lanes of queues, as of one version and one instant (or a queue's last commit, if later).
 
-    Return the loaded lanes by the queue's name. Raises ClocksDisagree.
+    Return the snapshot, the instant, and the loaded lanes by the queue's name. Raises ClocksDisagree.
     """
     snapshot, loaded = tables.load("visibility", Where()), {}
     now = clock()
