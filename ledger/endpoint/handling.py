@@ -86,7 +86,7 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make several commits. If one of them fails,
-        earlier ones may exist. Raises a LedgerError if the action is refused or fails.
+        earlier commits may exist. Raises a LedgerError if the action is refused or fails.
         """
         return ACTIONS[call.action](call)
 
@@ -105,9 +105,9 @@ class Exchange:
 
 
 def is_loopback_named(request: Request) -> bool:
-    """Tell whether the header Host is a name or address that only this machine has.
+    """Tell whether the header Host is a name or address that only this machine has. True without a Host.
 
-    True without a Host, which every browser sends.
+    Every browser sends a Host.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):

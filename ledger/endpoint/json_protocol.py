@@ -73,7 +73,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode by the one decoder of all requests: with these hooks json.loads would make one for each call."""
+    """Decode by the one decoder of all requests: with these hooks json.loads would make a decoder for each call."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

@@ -3,8 +3,8 @@
 A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients
 such as botocore tell errors apart. A Query answer has the code in its body.
 
-Source: botocore's older model of SQS, of the Query protocol. For errors that the model lacks, recordings and SQS's page
-"Common Errors".
+Source: botocore's older model of SQS, for the Query protocol. For errors that the model lacks, recordings and SQS's
+page "Common Errors".
 """
 
 from __future__ import annotations
