@@ -124,8 +124,8 @@ def _require_no_page(request: Request, public: str | None) -> None:
 
     A browser on this machine sends requests for any page that it shows. Without signatures a page could purge a queue.
     Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address.
-    Older browsers may name no site, so they are refused. By DNS rebinding, a foreign page's host name can have this
-    machine's address, so Host must be a name of this machine, or the host of `public`.
+    Older browsers may name no site, so they are refused. A foreign page's host name can have this machine's address
+    (DNS rebinding), so Host must name this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")

@@ -1,4 +1,4 @@
-"""Lines that a thread writes, so that a slow disk or a reader that does not read stops nobody."""
+"""Lines that a thread writes, so that a slow disk or reader stops nobody."""
 
 from __future__ import annotations
 

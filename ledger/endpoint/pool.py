@@ -1,7 +1,7 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
 Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth (at least
-one of several), so a queue with many calls leaves threads to other queues. If too many calls wait or run, the queue
+one of several). So a queue with many calls leaves threads to other queues. If too many calls wait or run, the queue
 with the most calls, among those with waiting calls, loses its newest waiting call.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.

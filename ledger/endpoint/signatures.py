@@ -14,8 +14,8 @@ request. Two kinds of requests are replays:
 Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
 other values, but only for the time TOGETHER. Only the process that got a request recognizes its replays.
 
-A presigned URL, with its signature in the query, may be used any number of times, for X-Amz-Expires seconds from its
-date (without X-Amz-Expires, for 15 minutes).
+A presigned URL has its signature in the query. The URL may be used any number of times, for X-Amz-Expires seconds from
+its date (default: 15 minutes).
 """
 
 from __future__ import annotations
@@ -292,8 +292,7 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the date: when each signature first came (ms), and digests of signatures together with their
-        #: INVOCATION_HEADERS.
+        #: By the date's minute: when each signature first came (ms), and digests of signatures with INVOCATION_HEADERS.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
