@@ -82,7 +82,7 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
             return False, f"it is a backup, and no ledger. {damage.bound}", damage.fix
         except LedgerTooNew as newer:
             return False, f"it is a backup, and no ledger. {newer.message}", ""
-        files = f"{len(manifest['files']):,} files, which are all there, as large as written"
+        files = f"{len(manifest['files']):,} files, which are all there with their sizes"
         contents = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
         return place == folder, contents, error.fix
     return None

@@ -280,8 +280,9 @@ class OutputUnreadable(LedgerError):
         self.table, self.reason, self.gone = table, reason, gone
         super().__init__(
             f"The output table {table} cannot say whether the rows of some messages are in it: {reason}. These "
-            "messages are left alone, neither lost nor received again, until it can be read and written to. If it is "
-            "gone for good, acknowledge them by their receipt handles, or give them back with restore(receipt_id)"
+            "messages are left alone, neither lost nor received again, until the table can be read and written to. If "
+            "the table is gone for good, acknowledge them by their receipt handles, or give them back with "
+            "restore(receipt_id)"
         )
 
 

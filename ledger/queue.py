@@ -262,9 +262,9 @@ class Queue(Settling):
         and none succeeds (docs/reference/outcomes.md), the claim is released uncounted and a LedgerError is raised.
 
         **The end.** With `until` "empty" the loop ends when no message is visible, delayed or locked, and no lease or
-        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden one of their group
-        do not count.) With "once" it ends after one receive, with "forever" never. At an error the current claim is
-        released. Its receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also
+        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden message of their
+        group do not count.) With "once" it ends after one receive, with "forever" never. At an error the current claim
+        is released. Its receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also
         releases the claim, and raises SystemExit, unless other code handles the signal. If others took a claim over,
         the worker receives the next one.
 
@@ -323,9 +323,9 @@ class Queue(Settling):
         Args:
             handler: Gets a Message, or a list of at most `batch` messages. A plain function runs in `concurrency`
                 threads, an `async def` in as many tasks of one event loop. The handler returns the message's row (a
-                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list
-                with such an answer for each message, in order. An exception in that list concerns only its message.
-                Rows get the column message_id.
+                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list of
+                such answers, one for each message in order. An exception in that list concerns only its message. Rows
+                get the column message_id.
             output: A Delta table, as in `Claim.write`. Without an output the handler must return no row.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. If
                 there are several, the handler must be a function at the top level of a module.
@@ -341,12 +341,12 @@ class Queue(Settling):
                 is handled, or when memory is full (`max_bytes`).
             maximum_receives: A message that fails at this receive, or a later one, is parked (hidden for `park`
                 seconds). By default the queue's RedrivePolicy decides. Without a policy the limit is 3.
-            retry_after: A message that failed is hidden for so many seconds before it is received again.
+            retry_after: For how many seconds a message that failed is hidden before its next receive.
             schema: As in `Claim.write`. Columns of numbers that `consume` made, and that no schema declares, become
                 wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
-            flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed, at
-                most about this cost is repeated, besides the running calls.
+            flush_cost: Messages are also settled when the cost of the unwritten rows reaches this sum. If a process is
+                killed, at most about this cost is repeated, besides the running calls.
             group_limits: How many messages of a group the handlers of all processes together may get: one GroupLimit
                 for every group, or a dictionary by group, with the key None for all others. A message over its group's
                 limit waits, or is released uncounted and hidden until the limit allows it, for at most 60 seconds.
@@ -610,8 +610,8 @@ class Queue(Settling):
         """Set for how many seconds from now messages stay hidden, in one commit. 0 releases them.
 
         For one handle the call returns None, and raises MessageNotInflight, ReceiptHandleIsInvalid or
-        InvalidParameterValue. A list takes one timeout, or one per handle. A table takes one timeout, or the name of
-        its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
+        InvalidParameterValue. A list takes one timeout, or a timeout per handle. A table takes one timeout, or the name
+        of its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
         timeout that is out of bounds or null fails only its own handle.
         """
         if isinstance(receipt_handles, str):
@@ -639,7 +639,7 @@ class Queue(Settling):
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
                 Spark), or a list of message ids.
             destination: The name or ARN of a queue.
-            max_messages: At most so many messages move.
+            max_messages: The most messages to move.
 
         Raises:
             InvalidParameterValue: `where` is no predicate, `destination` cannot take the messages, or no destination is

@@ -120,7 +120,7 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has, by state, and the age in seconds of the oldest one (None: no message).
+    """How many messages a queue has, by state, and the age in seconds of the oldest message (None: no message).
 
     `age_of_oldest` ignores deleted, expired and moved messages. But if small sends were joined into one file, the age
     may be that of such a message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and

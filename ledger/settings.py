@@ -64,7 +64,7 @@ class Settings:
     #: of small commits, where it can.
     merge: str = AUTO
     maximum_attempts: int = 60
-    #: After so many lost commits in a row, a writer on a local path takes the table's turn alone.
+    #: After this many lost commits in a row, a writer on a local path takes the table's turn alone.
     losses_before_waiting: int = 3
     messages_per_segment: int = 1_000_000
     messages_per_file: int = 250_000

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits for at most so many seconds. Returns True as soon as the process is told to end.
+#: Waits for a number of seconds. Returns True as soon as the process is told to end.
 Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 OLD_LEASE_SECONDS = 3_600.0

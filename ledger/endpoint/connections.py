@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ledger.endpoint.line_writer import Seldom
 
 log = logging.getLogger("ledger.endpoint")
-#: Without uvicorn's warnings: strangers cause one for each line that is no HTTP.
+#: Drops uvicorn's warnings: each line that is no HTTP causes a warning.
 _HTTP_LOG = logging.getLogger("ledger.endpoint.http")
 _HTTP_LOG.setLevel(logging.ERROR)
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0

@@ -162,7 +162,7 @@ class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block.
 
     Enter the block before the process serves: an earlier SIGHUP would end the process. Outside the main thread the
-    block does nothing. Without a file of keys SIGHUP changes nothing, but it ends a process whose standard input is a
+    block does nothing. Without a file of keys SIGHUP changes nothing, but ends a process whose standard input is a
     terminal: the terminal was closed.
     """
 

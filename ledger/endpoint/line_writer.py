@@ -47,7 +47,7 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Write a line soon. The line is lost if too many wait, or if it cannot be written."""
+        """Write a line soon. The line is lost if too many lines wait, or if writing fails."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:

@@ -73,7 +73,7 @@ class Call:
         return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
-        """Return the queue of a name, if the caller may do `action` (by default the request's) to it.
+        """Return the queue of a name, if the caller may do `action` (by default the request's) there.
 
         Raises QueueDoesNotExist, and a Refusal (AccessDenied).
         """
