@@ -1,7 +1,7 @@
-"""A backup's folder: its manifest, read with Python alone, and the claim of the folder for one backup.
+"""A backup's folder: its manifest, and the file that reserves the folder for one backup.
 
 A backup writes the file MANIFEST last and in one step, so a folder with this file was a complete backup. The manifest
-names each file of the tables with its size: a reader notices files that were lost or cut later.
+names each file of the tables with its size, so a reader notices files that were lost or cut later.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
             return False, f"it is a backup, and no ledger. {damage.bound}", damage.fix
         except LedgerTooNew as newer:
             return False, f"it is a backup, and no ledger. {newer.message}", ""
-        files = f"{len(manifest['files']):,} files, which are all there, as large as written"
+        files = f"{len(manifest['files']):,} files, which are all there with their sizes"
         contents = f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}"
         return place == folder, contents, error.fix
     return None
@@ -90,10 +90,10 @@ def describe_backup(folder: Path) -> tuple[bool, str, str] | None:
 
 @contextlib.contextmanager
 def claimed_folder(folder: Path) -> Iterator[list[Path]]:
-    """Make a folder and its missing parents, claim the folder for one backup, and yield the folders that were made.
+    """Make a folder and its missing parents, reserve the folder for one backup, and yield the folders that were made.
 
-    The claim is the file UNFINISHED, which only one process can make. If the block raises, remove what a backup writes,
-    the claim last, and then the made folders that are empty: others may have written to them. Raises
+    The file UNFINISHED, which only one process can make, reserves the folder. If the block raises, remove what a backup
+    writes, UNFINISHED last, and then the made folders that are empty: others may have written to them. Raises
     InvalidParameterValue if the folder is not empty.
     """
     made: list[Path] = []

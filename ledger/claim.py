@@ -53,9 +53,9 @@ class Claim(Settling):
 
     - `receipt_id`: a string, or None when the claim is empty.
     - `count`: how many messages the claim had when this object was made.
-    - `version`: the commit that granted the claim, a fencing token that only grows. A later holder of one of its
+    - `version`: the commit that granted the claim, a fencing token that only grows. A later claim of one of its
       messages has a greater version. The claims of one `receive_many` share a version, and have no message in common. A
-      claim that is found again has the version of that moment: the grant's or a greater one.
+      claim that `Queue.claim` returns has the grant's version or a greater one.
     - `error`: the LedgerError that refused only this claim's request in `receive_many`, or None.
     - `grant`, `access` and `endings` are for tools and tests.
     """
@@ -89,7 +89,7 @@ class Claim(Settling):
         return self.count
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield the messages of the claim.
+        """Yield the messages.
 
         A standard queue's messages come in parts, each sorted by itself, oldest first. A FIFO queue's messages are read
         all together, in the order of `messages`.
@@ -125,8 +125,8 @@ class Claim(Settling):
         """How many messages are still held, as far as this object knows.
 
         Messages that were deleted or released through this object, or through the queue object that made it, do not
-        count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. Reading the number asks
-        no table: it does not change when `deadline` passes.
+        count. After `release`, `delete`, `extend` or `check` raised LeaseLost, the number is 0. The number does
+        not change when `deadline` passes: no table is asked.
         """
         return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
 
@@ -160,7 +160,7 @@ class Claim(Settling):
 
         Raises:
             LeaseLost: No message of the claim is held, and some were not settled through this object.
-            InvalidParameterValue: The timeout is out of bounds, or the deadline would be beyond the ceiling.
+            InvalidParameterValue: The timeout is out of bounds, or passes MaximumVisibilityTimeout since the receive.
         """
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return self._extend(self.access.record(), timeout)
@@ -195,8 +195,8 @@ class Claim(Settling):
 
         Args:
             reason: A text that the views `receipts` and `dead_letters` show, cut at 500 characters.
-            counted: False takes this receive back from each message's count. Use False for messages that did not fail:
-                then they come no nearer to the RedrivePolicy's `maxReceiveCount`.
+            counted: False takes this receive back from each message's count. So messages that did not fail come no
+                nearer to the RedrivePolicy's `maxReceiveCount`.
 
         Raises:
             LeaseLost: No message of the claim is held, and some were not settled through this object.
@@ -243,7 +243,7 @@ class Claim(Settling):
         types.
 
         **Retries are safe.** If an earlier call wrote the rows of all these messages, this call writes none, and the
-        log "ledger.claims" warns. In its result, `messages` counts those messages, and `failed` counts the messages
+        log "ledger.claims" warns. In the result, `messages` counts those messages, and `failed` counts the messages
         that this call gave back. To write a claim in parts, name the messages of each part: `messages="message_id"`.
 
         Args:
@@ -265,15 +265,16 @@ class Claim(Settling):
                 - the name of a column of the rows, which must also have a column message_id or receipt_handle. A
                   message failed if its row has a value in this column, such as a reason. Every value but null counts
                   (in a pandas table NaN means null). Neither the rows of failed messages nor the column are written.
-                  The
-                  views `receipts` and `dead_letters` show the 100 most frequent reasons;
+                  The views `receipts` and `dead_letters` show the 100 most frequent reasons;
                 - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
 
-                If rows carry ids, they must be about exactly the messages that did not fail. Without ids, all messages
-                that are not named are acknowledged, and a DataFrame of failed messages is refused. No heartbeat extends
-                hidden messages. Until they become visible, their handles still change them. schema: An Arrow schema
-                with the types of columns of a new table, or of columns that the table lacks. "widen" adds the columns
-                that the table lacks. If the rows' types need it, a separate commit rewrites the table with wider types.
+                If rows carry ids, the rows must be about exactly the messages that did not fail. Without ids, all
+                messages that are not named are acknowledged, and a DataFrame of failed messages is refused.
+
+                No heartbeat extends hidden messages. Until they become visible, their handles still change them.
+            schema: An Arrow schema with the types of columns of a new table, or of columns that the table lacks.
+                "widen" adds the columns that the table lacks. If the rows' types need it, a separate commit rewrites
+                the table with wider types.
 
         Raises:
             LeaseLost: Not all of these messages are held any more, or an earlier call wrote rows for some of them only.
@@ -417,7 +418,7 @@ class ReceiveAttempt:
 
     @uses_arrow
     def poll(self, *, last: bool) -> Claim | None:
-        """Receive once, in one commit or none. Return the claim, or None when there is nothing yet.
+        """Receive once, in one commit or none. Return the claim, or None if nothing was received.
 
         The `last` poll returns an empty claim in place of None. Raises what `Queue.receive` raises, but OverLimit only
         without a wait, and OutputUnreadable only without a wait or at the last poll.

@@ -46,9 +46,9 @@ def passing_of(clock: Clock) -> Passing:
 
 
 def boot_of(passing: Passing) -> str:
-    """Return the moment from which `passing` counts, if it has a name, or "".
+    """Return the name of the moment from which `passing` counts; empty if unknown.
 
-    The seconds of two processes can be compared if both names are equal and not empty.
+    Seconds of two processes can be compared if both names are equal and not empty.
     """
     return str(getattr(passing, "boot", ""))
 

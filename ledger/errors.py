@@ -1,8 +1,8 @@
 """The errors that the ledger raises on purpose, all subclasses of LedgerError.
 
-`code` is the error code that the endpoint sends: SQS's code, or our own if SQS has no such error. The endpoint sends
-`message`: SQS's own sentence, as far as it is known, or a sentence of ours. `advice` is always ours: what to do, or a
-bound that SQS's sentence leaves out. `str()` is the message, then the advice.
+`code` is SQS's error code, or our own if SQS has no such error. `message` is SQS's own sentence, as far as it is known,
+or a sentence of ours. `advice` is always ours: what to do, or a bound that SQS's sentence leaves out. `str()` is the
+message, then the advice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
 def show_value(value: object) -> str:
-    """Return a value as SQS's sentences show it: a str as it is, anything else as in Python. A long value is cut."""
+    """Return a value as SQS's sentences show it: a str as it is, any other value as its repr. Long values are cut."""
     if not isinstance(value, str):
         return quote_value(value)
     # A lone surrogate (half of a character) cannot be encoded. Show it as \udXXX.
@@ -128,7 +128,7 @@ class InvalidAttributeValue(InvalidParameterValue):
     """A queue attribute has a value outside its range.
 
     The message is "Invalid value for the parameter F.", and the bound is part of the advice. With `in_message` the
-    bound is in the message: where SQS names a bound there, and for attributes that SQS does not have.
+    bound is in the message: if SQS's message has a bound, and for attributes that SQS does not have.
     """
 
     code = "InvalidAttributeValue"
@@ -168,18 +168,19 @@ class QueueNameExists(LedgerError):
         self.name, self.attribute, self.there, self.asked = name, attribute, there, asked
         super().__init__(
             f"A queue already exists with the same name and a different value for attribute {attribute}",
-            f"{name} has {there}, asked was {asked}; use {'set_tags' if attribute == 'tags' else 'set_attributes'}.",
+            f"{name} has {there}, and the call asked for {asked}. "
+            f"Use {'set_tags' if attribute == 'tags' else 'set_attributes'}.",
         )
 
 
 class QueueDeletedRecently(LedgerError):
-    """A queue of this name was deleted less than the setting deletion_interval ago. Only with Limits=SQS."""
+    """A queue of this name was deleted less than deletion_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "QueueDeletedRecently"
 
 
 class PurgeQueueInProgress(LedgerError):
-    """The queue was purged less than the setting purge_interval ago. Only with Limits=SQS."""
+    """The queue was purged less than purge_interval (a setting) ago. Only with Limits=SQS."""
 
     code = "PurgeQueueInProgress"
 
@@ -232,8 +233,8 @@ class LeaseLost(MessageNotInflight):
 class ContentionOutlastedRetries(LedgerError):
     """Other writers won every attempt to commit.
 
-    The verb's last commit was not made, and the verb may be called again. A verb of several commits may have made
-    earlier ones.
+    The verb's last commit was not made, and the verb may be called again. Earlier commits of the verb may have been
+    made.
     """
 
     code = "RequestThrottled"
@@ -262,7 +263,7 @@ class OutputNotWritten(LedgerError):
         super().__init__(f"Nothing was written to the output table {table}: {where}{reason}. {claim}")
 
     def given_back(self) -> OutputNotWritten:
-        """Return the same error for a claim that was given back (released) after it."""
+        """Return the same error for a claim that was given back (released) after the error."""
         return OutputNotWritten(self.table, self.reason, "The messages that were still held are given back", self.place)
 
 
@@ -279,8 +280,9 @@ class OutputUnreadable(LedgerError):
         self.table, self.reason, self.gone = table, reason, gone
         super().__init__(
             f"The output table {table} cannot say whether the rows of some messages are in it: {reason}. These "
-            "messages are left alone, neither lost nor received again, until it can be read and written to. If it is "
-            "gone for good, acknowledge them by their receipt handles, or give them back with restore(receipt_id)"
+            "messages are left alone, neither lost nor received again, until the table can be read and written to. If "
+            "the table is gone for good, acknowledge them by their receipt handles, or give them back with "
+            "restore(receipt_id)"
         )
 
 
@@ -297,10 +299,10 @@ class UnsupportedVersion(LedgerError):
 
 
 class ClocksDisagree(LedgerError):
-    """This machine's clock differs too much from another time: by more than the setting maximum_clock_skew.
+    """This machine's clock differs from another time by more than the setting maximum_clock_skew allows.
 
-    The other time is that of a queue's last commit or change, an earlier reading of this clock plus the time since
-    then, or the storage's time. (The storage's bound is half of the setting, at least 1 second.)
+    The other time is that of a queue's last commit or change, that of the storage, or an earlier reading of this clock
+    plus the time since. (The storage's bound is half of the setting, at least 1 second.)
     """
 
     code = "ClocksDisagree"
@@ -348,7 +350,7 @@ class StorageFailed(LedgerError):
 class TableAltered(StorageFailed):
     """Somebody altered one of the ledger's tables, and the engine cannot do what the verb needs.
 
-    `what` says what was done to the table. `fix` says what undoes it. Until then the verb fails in the same way.
+    `what` says what was done to the table. `fix` says what undoes this. Before that, the verb fails in the same way.
     """
 
     def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
@@ -399,7 +401,7 @@ class ForkedProcess(LedgerError):
         super().__init__(
             f"This process was forked from one that had used {library}, which does not work in a forked process",
             "Nothing was changed. Start processes by `spawn` or `forkserver` (see multiprocessing.get_context), or "
-            "open ledgers in the children alone.",
+            "open ledgers only in the children.",
         )
 
 
@@ -422,7 +424,7 @@ class LedgerDoesNotExist(LedgerError, LookupError):
         self.root, self.found, self.missing, self.fix = root, found, tuple(missing), fix
         made = (
             "Is the root mistyped? Ledger.open(root), without create=False, makes what is missing; `ledger queues "
-            "create NAME` does, with a queue"
+            "create NAME` also makes a queue"
         )
         super().__init__(f"There is no ledger at {root}: {found}. {fix or made}")
 

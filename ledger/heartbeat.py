@@ -41,11 +41,12 @@ class _Exit:
 
 
 class Heartbeat:
-    """Extends a claim every `every` seconds while the `with` block runs. Messages that the body gave a later deadline
-    keep it.
+    """Extends a claim every `every` seconds while the `with` block runs.
+
+    Messages that the block gave a later deadline keep that deadline.
 
     - `lost`: True once a beat found that the claim holds no message any more, or that its queue is gone. Messages that
-      the body settled itself are not lost.
+      the block itself settled are not lost.
     - `lost_messages`: how many messages ran out, or others got or settled, as the last beat found.
     - `beats`: how many beats extended the claim.
     - `at_ceiling`: True once the heartbeat extended the claim a last time, to the latest deadline that the queue's
@@ -90,7 +91,7 @@ class Heartbeat:
                 start_thread(self._run, "ledger-heartbeat")
             return self
         except BaseException:
-            # An interrupt while the thread started. Nothing else would stop the thread.
+            # After an interrupt nothing else would stop the thread.
             self._stop.put(None)
             raise
 

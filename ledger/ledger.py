@@ -48,14 +48,13 @@ DEFAULT_ROOT = "ledger-data"
 class Ledger:
     """Queues on Delta tables under one root. Threads may share a Ledger. Each process opens a Ledger of its own.
 
-    A forked child may use its parent's ledger on a local path to send, receive, extend, release, delete and count, if
-    the parent has called `Queue.counts`, and has sent to each FIFO queue that a child sends to. A fork breaks delta-rs,
-    so the child's other calls that need it raise ForkedProcess: opening a ledger, upkeep, SQL, outputs, sends under an
-    attempt id, and everything on an object store or through Spark. Start workers that need these with multiprocessing's
-    `spawn` or `forkserver`.
+    A forked child may use its parent's ledger on a local path to send, receive, extend, release, delete and count.
+    Before the fork, the parent must have called `Queue.counts`, and sent to each FIFO queue that a child sends to. A
+    fork breaks delta-rs, so the child's other calls that need it raise ForkedProcess: opening a ledger, upkeep, SQL,
+    outputs, sends under an attempt id, and everything on an object store or through Spark. Start workers that need
+    these calls with multiprocessing's `spawn` or `forkserver`.
 
-    For tools and tests: `store` does the work (a DeltaStore has its `engine` and `transactions`), `clock` is the
-    ledger's clock, and `settings` are its settings.
+    For tools and tests: `store` (a DeltaStore has its `engine` and `transactions`), `clock` and `settings`.
     """
 
     def __init__(
@@ -103,10 +102,10 @@ class Ledger:
         one of them disagrees, the opening or the verb raises ClocksDisagree:
 
         - `storage_clock` returns the storage's time (milliseconds). It may differ from `clock` by half of
-          maximum_clock_skew, or by 1 second if that is more. The ledger compares them at opening, and before verbs
-          commit, at most every 10 minutes. By default it takes the time of a small file that it writes, on local paths
-          and where delta-rs commits to an object store. If you give only a `clock`, or open with `read_only`, it writes
-          no such file.
+          maximum_clock_skew, or by 1 second if that is more. The ledger compares the two at opening, and before
+          verbs commit, at most every 10 minutes. By default the ledger takes the time of a small file that it writes,
+          on local paths and where delta-rs commits to an object store. With only a `clock`, or with `read_only`, it
+          writes no such file.
         - `passing` returns seconds that grow steadily, even when somebody sets the clock. The default is the clock's
           method `passing`, or else this machine's uptime. Every verb refuses a step of the clock by more than
           maximum_clock_skew, unless a given `storage_clock`, or an object store's clock, confirms the step. Without
@@ -119,10 +118,10 @@ class Ledger:
             spark: Without a session, calls that take or return DataFrames of Spark fail, and so do `Queue.work`,
                 `deploy_views` and a redrive by a predicate. All else works through delta-rs, without a JVM, on storage
                 that delta-rs reaches.
-            engine: auto, spark or delta-rs. auto commits through delta-rs on paths, S3, ABFS and GCS. On S3 only
+            engine: auto, spark or delta-rs. With auto, delta-rs commits on paths, S3, ABFS and GCS. On S3 only
                 delta-rs may commit.
-            create: False raises LedgerDoesNotExist where there is no complete ledger. True makes one, also at a root
-                that is mistyped.
+            create: False raises LedgerDoesNotExist where there is no complete ledger. True makes a ledger, also
+                at a mistyped root.
             read_only: True opens the ledger only to read it, also on storage that the caller cannot write. The ledger
                 takes no locks, and makes or upgrades nothing. A call that writes raises LedgerIsReadOnly.
             merge: Overrides the setting `merge`: auto or statement.
@@ -195,12 +194,12 @@ class Ledger:
 
         Raises:
             QueueNameExists: The queue exists with a different value of a given attribute, or tags are given and the
-                queue has others.
+                queue has other tags.
             InvalidAttributeName: An attribute is unknown.
             InvalidAttributeValue: An attribute's value is out of its range.
             InvalidParameterValue: The name, a tag or a redrive policy is refused.
-            QueueDeletedRecently: With Limits=SQS, a queue of that name was deleted within the setting deletion_interval
-                (by default 60 s).
+            QueueDeletedRecently: Limits is SQS, and a queue of that name was deleted less than deletion_interval (a
+                setting, by default 60 s) ago.
         """
         attribute_rules.check_queue_name(name, attributes)
         # An empty value that is no mapping must be refused, too.
@@ -216,7 +215,8 @@ class Ledger:
         for attribute in attributes or {}:
             if stored.get(attribute) != requested.get(attribute):
                 raise QueueNameExists(name, attribute, stored.get(attribute), requested.get(attribute))
-        # Source: pull request 70 of awslabs/amazon-sqs-java-temporary-queues-client, and 13 of Bogdanp/dramatiq_sqs.
+        # SQS refuses other tags. Source: pull requests 70 of awslabs/amazon-sqs-java-temporary-queues-client, and 13 of
+        # Bogdanp/dramatiq_sqs.
         if own_tags and own_tags != dict(record.tags):
             raise QueueNameExists(name, "tags", json.dumps(dict(record.tags)), json.dumps(own_tags))
         return self._queue(record)
@@ -262,7 +262,7 @@ class Ledger:
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._require_spark("view")
-        # Spark raises the same error for a missing folder as for a mistyped path.
+        # If the ledger's folder is gone, Spark's error does not say so. This read raises StorageFailed.
         opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
             return queue_depth(spark, opened.store, self.clock)
@@ -397,7 +397,7 @@ class Ledger:
         30 days). `ledger upkeep --every 5m`, and `ledger serve`, run a round when the load needs one.
 
         A round drops something for its age only if the storage's own clock confirms the ledger's clock. Without such a
-        clock, an earlier round or the opening must have read the ledger's clock, at least the setting mark_seconds
+        clock, an earlier round or the opening must have read the ledger's clock at least mark_seconds (a setting)
         before. `report` gets a line of text for each step.
 
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
@@ -406,7 +406,7 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._require_delta("upkeep")
-        # The process may be suspended between two readings of the clock, so judge ages first.
+        # Judge ages before another reading: a process that was suspended between two readings has not looked twice.
         judged = JudgedAges(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
@@ -414,22 +414,22 @@ class Ledger:
             continue_abandoned_tasks(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:
-            # Ages that could not be judged dropped nothing. Leave the round unrecorded, so that it stays due.
+            # Without judged ages the round dropped nothing for its age. Leave it unrecorded, so that it stays due.
             rounds.record(begun, began_at)
         return done
 
     def rounds(self) -> Rounds:
-        """Return the record of upkeep's rounds: the progress of the last one, and who may run the next."""
+        """Return the record of upkeep's rounds: the progress of the last round, and who may run the next."""
         return self._require_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Correct the times that were committed by a clock ahead of the right time. Return what was wrong, by queue.
 
-        Call this only while the ledger's clock is right. A queue needs a repair if its time is ahead of the ledger's
-        clock by more than the setting maximum_clock_skew. One commit sets back the queue's time and the deadlines of
-        its messages, and `receipts` records the event "clock repaired". Further commits make refused sends to a FIFO
-        queue possible again, and correct the queue's own timestamps and its running message move tasks. With `dry_run`
-        nothing is changed.
+        Call this only while the ledger's clock is right. A queue needs a repair if a time of its commits, sends or
+        tasks is more than maximum_clock_skew (a setting) ahead of the ledger's clock. One commit sets back the queue's
+        time and the deadlines of its messages, and `receipts` records the event "clock repaired". Further commits make
+        refused sends to a FIFO queue possible again, and correct the queue's own timestamps and its running message
+        move tasks. With `dry_run` nothing is changed.
 
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
@@ -475,8 +475,8 @@ class Ledger:
         Without `replace`, `root` must be an empty folder or not exist. With `replace` the restored ledger takes the
         place of what `root` holds, which moves to another folder. Returns the path of that folder, or None. Processes
         that have the replaced ledger open continue with the restored ledger, which appears only when everything is
-        copied. It keeps the group, the modes and the ACLs of a folder at `root`, and the owner if the superuser
-        restores. `report` says if the group is not kept.
+        copied. The restored ledger keeps the group, the modes and the ACLs of a folder at `root`, and the owner if the
+        superuser restores. `report` says if the group is not kept.
 
         Raises InvalidParameterValue (also for an incomplete backup), LedgerTooNew and StorageFailed.
         """

@@ -20,7 +20,7 @@ def locate_here(field: str, value: object) -> Location:
 
     Relative paths begin at the process's working folder, and `~` is the home of its user.
     """
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises where a user has no home, who may not name one
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path's raises for a user without a home
     place = locate(field, value, str(Path.cwd()), home)
     if place.is_local:
         # delta-rs follows a link, so the link's target must be a valid place, too.
@@ -58,7 +58,7 @@ def require_open_above(path: Path) -> None:
 
 
 def describe_opening(folder: Path) -> str:
-    """Return the command that opens a folder to this user, and the users who may run the command."""
+    """Return the command that opens a folder to this user, and who may run it if this user may not."""
     status = folder.stat()
     if status.st_uid == os.geteuid():
         return f"`chmod u+x {shlex.quote(str(folder))}`"

@@ -55,8 +55,8 @@ class Queue(Settling):
     def plot(self, last: float | None = None) -> Figure:
         """Return a matplotlib figure of the message states over time, with claims as bars by their holder.
 
-        Times are UTC. `last` limits the figure to the last so many seconds. By default the figure begins with the first
-        known send or event. It has bars for at most 30 holders.
+        Times are UTC. With `last` the figure begins that many seconds ago, by default with the first known send or
+        event. It has bars for at most 30 holders.
 
         Raises:
             InvalidParameterValue: `last` is no number of seconds > 0.
@@ -114,7 +114,7 @@ class Queue(Settling):
         there is no column `body`, the body is the whole row as JSON. With a body column, the columns delay_seconds,
         message_attributes, message_group_id, message_deduplication_id and aws_trace_header are sent, too. Other columns
         are not sent, and the log warns of them. On a FIFO queue, message_group_id and message_deduplication_id also
-        apply to whole rows. Returns a `Sent`, with `count` and `ids()`.
+        apply if the body is the whole row. Returns a `Sent`, with `count` and `ids()`.
 
         **An Arrow table**, a pandas or polars DataFrame, or any object with Arrow's PyCapsule interface is sent as a
         DataFrame is. With a Spark session the table goes through Spark. Returns a `SentTable`, whose `ids()` is a
@@ -172,10 +172,10 @@ class Queue(Settling):
         in flight, delayed or locked. A claim takes all receivable messages of a group before those of the next group.
         The group that has been receivable for longest comes first.
 
-        A visible message that was received as often as the queue's RedrivePolicy allows is moved to the dead-letter
-        queue, if that queue can take it. For a message in doubt (its `claim.write` was begun and not finished) the
-        receive asks the output table. If the message's rows are in the table, the message is deleted. If not, a fence
-        is committed to the table, and the message can be received.
+        Visible messages that were received as often as the RedrivePolicy allows move to the dead-letter queue, if that
+        queue can take them. For a message in doubt (its `claim.write` was begun and not finished) the receive asks the
+        output table. If the message's rows are in the table, the message is deleted. If not, a fence is committed to
+        the table, and the message can be received.
 
         Args:
             visibility_timeout: The claim's timeout in seconds. The default is the queue's VisibilityTimeout.
@@ -234,9 +234,9 @@ class Queue(Settling):
         table `output`. The rows need the column message_id, which is written. A column receipt_handle is not written.
         `function` returns one of:
 
-        - one DataFrame: the whole claim is done, messages without a row too;
+        - one DataFrame: the whole claim is done, also messages without a row;
         - one DataFrame, and `reason` names a column of it. A message failed if its row has a value other than null in
-          that column, or if the message has no row. Neither such rows nor that column are written;
+          that column, or if the message has no row. Neither the rows of failed messages nor that column are written;
         - (done, failed), two DataFrames. A message with a row in `done` is done, and any other message failed. `failed`
           only has the reasons, in its columns message_id and reason.
 
@@ -262,18 +262,17 @@ class Queue(Settling):
         and none succeeds (docs/reference/outcomes.md), the claim is released uncounted and a LedgerError is raised.
 
         **The end.** With `until` "empty" the loop ends when no message is visible, delayed or locked, and no lease or
-        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden one of their group
-        do not count.) "once" ends after one receive, "forever" never. At an error the current claim is released. Its
-        receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also releases the claim,
-        and raises SystemExit, unless other code handles the signal. If others took a claim over, the worker receives
-        the next one.
+        postponement ends within the visibility timeout. (On a FIFO queue, messages behind a hidden message of their
+        group do not count.) With "once" it ends after one receive, with "forever" never. At an error the current claim
+        is released. Its receive counts only if the JVM died or the memory ran out. SIGTERM in the main thread also
+        releases the claim, and raises SystemExit, unless other code handles the signal. If others took a claim over,
+        the worker receives the next one.
 
         With `attempt_id` a retry first gets back the claims that the failed run still holds, whatever their size.
         `schema` is as in `Claim.write`. `report` gets a line of text for each step. By default notebooks and prompts
         print the lines, and other processes log them. `bar` is as in `consume`.
 
-        Returns counts of what was done. Raises what `function` raises for all messages alike, and what `Claim.write`
-        raises, except LeaseLost.
+        Raises what `function` raises for all messages alike, and what `Claim.write` raises, except LeaseLost.
         """
         of_frame: Callable[..., object] = function
         if per_row:
@@ -322,11 +321,11 @@ class Queue(Settling):
         claims.
 
         Args:
-            handler: Gets a Message, or with `batch` a list of at most so many. A plain function runs in `concurrency`
+            handler: Gets a Message, or a list of at most `batch` messages. A plain function runs in `concurrency`
                 threads, an `async def` in as many tasks of one event loop. The handler returns the message's row (a
-                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list
-                with such an answer for each message, in order. An exception in that list concerns only its message.
-                Rows get the column message_id.
+                dict, a dataclass or a named tuple), a list of rows, or None. With `batch` it returns None, or a list of
+                such answers, one for each message in order. An exception in that list concerns only its message. Rows
+                get the column message_id.
             output: A Delta table, as in `Claim.write`. Without an output the handler must return no row.
             processes: How many processes, started by spawn, consume side by side, each with this `concurrency`. If
                 there are several, the handler must be a function at the top level of a module.
@@ -342,12 +341,12 @@ class Queue(Settling):
                 is handled, or when memory is full (`max_bytes`).
             maximum_receives: A message that fails at this receive, or a later one, is parked (hidden for `park`
                 seconds). By default the queue's RedrivePolicy decides. Without a policy the limit is 3.
-            retry_after: A message that failed is hidden for so many seconds before it is received again.
+            retry_after: For how many seconds a message that failed is hidden before its next receive.
             schema: As in `Claim.write`. Columns of numbers that `consume` made, and that no schema declares, become
                 wider if later rows need it.
             cost: A column of numbers in the rows. Its sum is reported.
-            flush_cost: Messages are also settled when the unwritten rows have cost so much. If a process is killed, at
-                most about this cost is repeated, and the calls that were running.
+            flush_cost: Messages are also settled when the cost of the unwritten rows reaches this sum. If a process is
+                killed, at most about this cost is repeated, besides the running calls.
             group_limits: How many messages of a group the handlers of all processes together may get: one GroupLimit
                 for every group, or a dictionary by group, with the key None for all others. A message over its group's
                 limit waits, or is released uncounted and hidden until the limit allows it, for at most 60 seconds.
@@ -389,7 +388,7 @@ class Queue(Settling):
         return consume(self.access, consumption, bar)
 
     def claim(self, receipt_id: str) -> Claim:
-        """Return the claim of a receipt, so that another process can continue its work.
+        """Return the claim of a receipt, so that another process can continue the work.
 
         The claim has the messages under this receipt that nobody deleted, released, moved, locked or received again. If
         there are none, or if the receipt is None, the claim is empty and false. `messages()` has the oldest first, on a
@@ -399,7 +398,7 @@ class Queue(Settling):
             InvalidParameterValue: The value cannot be a receipt.
         """
         record = self.access.record()
-        # Look for nothing under None: messages that nobody received have no receipt, either.
+        # Look up nothing under None: messages that nobody received have no receipt, either.
         checked_receipt = receipt_id if is_receipt(receipt_id) else None
         grant = None if checked_receipt is None else self.access.store.held(record, checked_receipt)
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=checked_receipt)
@@ -455,8 +454,8 @@ class Queue(Settling):
         purge_interval does not apply.
 
         Raises:
-            PurgeQueueInProgress: With Limits=SQS, within the setting purge_interval (by default 60 s) of the last purge
-                of all messages.
+            PurgeQueueInProgress: Limits is SQS, and the last purge of all messages was less than purge_interval (a
+                setting, by default 60 s) ago.
             InvalidParameterValue: The age is no number of seconds.
         """
         age = None if older_than is None else bounds.convert_age("older_than", older_than)
@@ -484,7 +483,7 @@ class Queue(Settling):
         during the copy may be copied or not: better stop senders and receivers first. This ledger may be open
         read-only.
 
-        The call is safe to retry. It copies in parts, each one commit. The same call again sends only messages that no
+        The call copies in parts, each one commit. It is safe to retry: the same call again sends only messages that no
         earlier call has sent. To copy the queue once more, give a new `attempt_id`. `bar` and `report` are as in
         `consume`.
 
@@ -529,12 +528,12 @@ class Queue(Settling):
     ) -> Copied:
         """Send the messages of an exported file to this queue, in parts, each one commit.
 
-        Safe to retry: the same file again sends only messages that no earlier call has sent. To import a file once
-        more, give a new `attempt_id`.
+        Safe to retry: a call with the same file and `attempt_id` sends only messages that no earlier call has sent. To
+        import a file once more, give a new `attempt_id`.
 
         Raises:
             InvalidParameterValue: The file is no export, was changed, or is of the other kind of queue. Or the queue
-                refuses a row, which the error names. The parts before this row's part are imported.
+                refuses a row, which the error names. The parts before this part are imported.
             StorageFailed: The file cannot be read.
         """
         return transfers.import_file(self.access, path, attempt_id, report, bar)
@@ -556,10 +555,10 @@ class Queue(Settling):
         No earlier receipt works on a restored message. Only messages within their retention are restored, and only
         while their receipts are kept (the setting keep_deleted_receipts).
 
-        Messages that a `claim.write` left in doubt under the receipt are restored if their deadline has passed, whether
-        or not their rows are in the output table. If the rows are not in the table, the call first commits a fence to
-        it, so that a writer that is still running cannot write them. A table that is gone (missing, or replaced by
-        another table) cannot be fenced: if it comes back, that writer could add its rows to those of the next receiver.
+        Messages that a `claim.write` left in doubt under the receipt are restored if their deadline has passed, even if
+        their rows are in the output table. If the rows are not in it, the call first commits a fence to the table, so
+        that a running writer cannot write them. A table that is gone (missing, or replaced by another table) cannot be
+        fenced: if it comes back, that writer could add its rows to those of the next receiver.
 
         Raises:
             OutputUnreadable: The table exists, but cannot be read or written to. Nothing is restored.
@@ -611,8 +610,8 @@ class Queue(Settling):
         """Set for how many seconds from now messages stay hidden, in one commit. 0 releases them.
 
         For one handle the call returns None, and raises MessageNotInflight, ReceiptHandleIsInvalid or
-        InvalidParameterValue. A list takes one timeout, or one per handle. A table takes one timeout, or the name of
-        its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
+        InvalidParameterValue. A list takes one timeout, or a timeout per handle. A table takes one timeout, or the name
+        of its column of timeouts. Lists and tables return outcomes, as in `delete`. If there are several timeouts, a
         timeout that is out of bounds or null fails only its own handle.
         """
         if isinstance(receipt_handles, str):
@@ -640,7 +639,7 @@ class Queue(Settling):
             where: A SQL predicate on the view `messages`, such as "receive_count >= 3 AND body LIKE '%late%'" (needs
                 Spark), or a list of message ids.
             destination: The name or ARN of a queue.
-            max_messages: At most so many messages move.
+            max_messages: The most messages to move.
 
         Raises:
             InvalidParameterValue: `where` is no predicate, `destination` cannot take the messages, or no destination is
@@ -673,7 +672,7 @@ class Queue(Settling):
         ]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
-        """Cancel a running task. Return the approximate number of messages that it moved, which stay moved.
+        """Cancel a running task. Return about how many messages it moved: they stay moved.
 
         Raises:
             InvalidParameterValue: The value is no handle.

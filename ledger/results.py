@@ -24,7 +24,7 @@ class OutcomeList(list[One]):
 class SendOutcome(str):
     """The outcome of one entry of a send, as SQS's SendMessageBatchResult has it.
 
-    The outcome is a text: the id of the message, or an empty text for a refused entry, which is false.
+    The outcome is a text: the id of the message, or an empty text (false) for a refused entry.
 
     `sequence_number` is for FIFO queues. A duplicate has the id and the sequence number of its original. `error` is the
     exception for which the entry was refused, or None.
@@ -45,7 +45,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # SQS's sentence does not say what to do. The advice, which str() adds, does.
+        # SQS's sentence does not say what to do. The advice does, which str() adds.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -120,11 +120,11 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has, by state, and the age in seconds of the oldest one (None: no message).
+    """How many messages a queue has, by state, and the age in seconds of the oldest message (None: no message).
 
-    `age_of_oldest` ignores deleted, expired and moved messages. But if small sends were joined into one file, it may be
-    the age of such a message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and `moved`
-    (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
+    `age_of_oldest` ignores deleted, expired and moved messages. But if small sends were joined into one file, the age
+    may be that of such a message, sent up to `open_segment_seconds` (a setting) earlier. `deleted`, `expired` and
+    `moved` (to a dead-letter queue, or back) count messages that upkeep has not removed yet.
     """
 
     visible: int

@@ -60,11 +60,11 @@ class Settings:
 
     #: Which engine commits.
     engine: str = "auto"
-    #: With statement the engine runs a statement, such as MERGE, for each commit. With auto the ledger writes the files
-    #: of small commits itself, where it can.
+    #: statement: the engine runs a statement, such as MERGE, for each commit. auto: the ledger itself writes the files
+    #: of small commits, where it can.
     merge: str = AUTO
     maximum_attempts: int = 60
-    #: After so many lost commits in a row, a writer on a local path waits for the table's turn alone.
+    #: After this many lost commits in a row, a writer on a local path takes the table's turn alone.
     losses_before_waiting: int = 3
     messages_per_segment: int = 1_000_000
     messages_per_file: int = 250_000
@@ -88,7 +88,7 @@ class Settings:
     purge_interval: int = 60
     #: At most log_retention.
     deletion_interval: int = 60
-    #: Upkeep that vacuums makes both properties of the tables. None: the property stays as it is.
+    #: Upkeep that vacuums sets both as properties of the tables. None: the property stays as it is.
     log_retention: int | None = None
     deleted_file_retention: int | None = None
 

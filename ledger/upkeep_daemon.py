@@ -8,7 +8,7 @@ object store, or more if there are new log files. `rules.upkeep` says when a rou
 **One at a time.** Before a round an Upkeeper takes the upkeep lease. (`Ledger.upkeep` by itself takes none.) If another
 process holds the lease, the Upkeeper leaves the round to that process. A killed holder never gives the lease back.
 Therefore an Upkeeper that has seen the same lease held for LEASE_SECONDS, by the machine's uptime, takes the next
-lease. A process that looks only once, as cron's, takes the next lease if the held one is older than OLD_LEASE_SECONDS
+lease. A process that looks only once (a cron job) takes the next lease if the held one is older than OLD_LEASE_SECONDS
 by the clocks. If the holder was only slow, two rounds run at once, which is safe.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.upkeep")
-#: Waits for a number of seconds, or until the process is told to end. Returns whether it was.
+#: Waits for a number of seconds. Returns True as soon as the process is told to end.
 Wait = Callable[[float], bool]
 LEASE_SECONDS = 900.0
 OLD_LEASE_SECONDS = 3_600.0
@@ -48,7 +48,7 @@ OLD_LEASE_SECONDS = 3_600.0
 LONGEST_PAUSE_SECONDS = 3_600.0
 #: Each pause is up to this fraction longer or shorter, so that processes do not look at the same time.
 JITTER_FRACTION = 0.1
-#: The errors that a retry cannot fix: a person has to.
+#: The errors that no retry mends, only a person.
 UNMENDED_ERRORS = (
     ForkedProcess,
     InvalidParameterValue,

@@ -1,4 +1,4 @@
-"""The access log: a line of JSON for each request that the application answers, or that its client abandons.
+"""The access log: a line of JSON for each request that is answered, or whose client disconnects.
 
 GETs of /health, /ready and /metrics without a query get no line, and neither do bytes that are no valid HTTP request. A
 line has no body, header, query or key of the request, but the names of its action, queue and caller.
@@ -17,7 +17,7 @@ from ledger.endpoint.wire import Request, Response
 
 log = logging.getLogger("ledger.endpoint")
 STANDARD_OUTPUT = "-"
-#: The client disconnected before the end of the body, or during a long poll.
+#: The outcome if the client disconnected before the end of the body, or during a long poll.
 GONE_OUTCOME = "ClientGone"
 
 
@@ -28,7 +28,7 @@ class AccessLog:
         """Open the file as a LineWriter does; `-` is the standard output."""
         self._writer = LineWriter(
             line_writer.STANDARD_OUTPUT if path == STANDARD_OUTPUT else path,
-            lambda reason: log.error("The access log cannot be written (%s); its lines are lost until it can", reason),
+            lambda reason: log.error("The access log cannot be written (%s). Its lines are lost", reason),
         )
 
     def write(

@@ -1,4 +1,4 @@
-"""Queue URLs: `http://host:port/ACCOUNT/NAME`, with the address that the client used, or with the public address.
+"""Queue URLs: `http://host:port/ACCOUNT/NAME`, with the address that the client used, or that of `--url`.
 
 A request may also name a queue by the path of its URL, or by its bare name. Source: LocalStack's
 test_posting_to_queue_via_queue_name, validated against AWS.

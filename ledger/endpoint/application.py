@@ -32,14 +32,14 @@ from ledger.rules.upkeep import why_overdue
 log = logging.getLogger("ledger.endpoint")
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
-#: The most bytes of a body that the event loop verifies and parses, and of one whose request names no known key.
+#: The longest body of a request without a known key, and the longest body that the event loop parses.
 UNKNOWN_KEY_BODY_BYTES = PARSED_IN_LOOP_BYTES = LARGE_BODY_BYTES
-#: Clients that try again at once would take the processor's time.
+#: How long a throttled answer is held back: clients that retry at once would take the processor's time.
 THROTTLED_SECONDS = 1.0
 SCRAPE_SECONDS = 1.0
-#: A measurement of the vital signs lists all files, so it is used again for so many seconds.
+#: How long a measurement of the vital signs is reused: each measurement lists all files.
 VITALS_SECONDS = 60.0
-#: There, each 1,000 listed files cost one paid request.
+#: On object stores, each 1,000 listed files cost one paid request.
 VITALS_SECONDS_OF_OBJECT_STORES = 600.0
 LOOPBACK_ADDRESSES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: A proxy on this machine sends one of these headers with the requests of other machines.
@@ -57,7 +57,7 @@ _QUIET_ACTIONS = (
 
 @dataclass(frozen=True)
 class Bounds:
-    #: A batch of 1 MiB fits, even if a form writes each of its bytes as three (%0A).
+    #: A batch of 1 MiB fits, even if a form writes each byte as three (%0A).
     request_bytes: int = 4 << 20
     request_seconds: float = 30.0
     #: All bodies above LARGE_BODY_BYTES together.
@@ -173,7 +173,7 @@ class Application:
         if isinstance(done, Waiting):
             return exchange.written({} if self.stopping else await self._await_poll(done, receive))
         if call.action not in _QUIET_ACTIONS and call.known_queue is not None:
-            # The polls of other queues that the action changed learn of it from the tables.
+            # The polls of other queues that the action changed learn of the change from the tables.
             self.polls.changed(call.known_queue)
         return done
 
@@ -229,7 +229,7 @@ class Application:
         return _make_text_response(OK, "ready") if reason is None else _make_text_response(NOT_READY, reason)
 
     def _find_reason_against(self) -> str | None:
-        """Return why the ledger takes no commits now, without a path, or None."""
+        """Return why the ledger takes no commits now, or None. The reason names no path."""
         try:
             self._store.require_tables()
             self._store.change_token()
@@ -299,7 +299,7 @@ class Application:
             return []
 
     async def _measure_vitals(self) -> list[str]:
-        # A ledger in memory has none.
+        # A ledger in memory has no vital signs.
         signs = getattr(self._store, "vital_signs", None)
         if signs is None:
             return []
@@ -317,11 +317,11 @@ class Application:
 
     async def _queues(self) -> list[str]:
         def counted() -> tuple[dict[str, Any], set[str]]:
-            found = {}
+            counts = {}
             for queue in self._endpoint.ledger.list_queues(max_results=200):
                 with contextlib.suppress(ClocksDisagree):
-                    found[queue.name] = queue.counts()
-            return found, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
+                    counts[queue.name] = queue.counts()
+            return counts, dead_letter_names(record.attributes for record in self._endpoint.ledger.store.queues())
 
         try:
             counts_by_name, targets = await self.pool.run(counted)

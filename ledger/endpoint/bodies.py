@@ -1,4 +1,4 @@
-"""The bodies of requests, read in parts, with bounds on each and on all large ones together."""
+"""The bodies of requests, read in parts, with a bound on each body, and a bound on all large bodies together."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Gone(Exception):
 class LargeBodies:
     """The memory of all bodies above LARGE_BODY_BYTES, at most `most` bytes.
 
-    Bodies on connections without a verified request may take half of it. Otherwise a client that knows only a key's id,
-    which is no secret, could shut out the others.
+    Bodies on connections without a verified request get memory only while at most half is taken. Otherwise a client
+    that knows only a key's id, which is no secret, could shut out other clients.
     """
 
     def __init__(self, most: int) -> None:
@@ -91,6 +91,6 @@ async def read_within(seconds: float, reading: Coroutine[Any, Any, None]) -> Non
     if sys.version_info < (3, 11):
         await asyncio.wait_for(reading, seconds)
     else:
-        # `asyncio.timeout` makes no task, which would slow every request.
+        # `asyncio.timeout` makes no task. A task would slow every request.
         async with asyncio.timeout(seconds):
             await reading

@@ -32,7 +32,7 @@ DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().thread
 RECEIPT_RULES = ("fenced", "recorded")
 OBJECTS_BEFORE_COLLECTION = 20_000
 DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
-#: The running round of upkeep ends before its next step.
+#: How long a stop waits for the running round of upkeep, which ends before its next step.
 UPKEEP_GRACE_SECONDS = 10.0
 
 
@@ -123,7 +123,7 @@ def _serve(
     connections = most_connections(raise_limit_of_files())
     if connections < MOST_CONNECTIONS:
         say(
-            f"this process may have few open files, and takes {connections} connections at once: raise the hard limit "
+            f"this process can open few files, and so takes {connections} connections at once: raise the hard limit "
             "(`ulimit -Hn`, LimitNOFILE= of the service)"
         )
     if not options.certificate and not _is_loopback(options.host):
@@ -230,7 +230,7 @@ def _require_options(options: Options, environment: Mapping[str, str]) -> None:
     if not options.host:
         raise InvalidParameterValue("host", options.host, "Must be an address or a name", "0.0.0.0 is all addresses.")
     if options.without_signatures and options.keys is not None:
-        bound = "Is given beside --without-signatures, and would verify nothing"
+        bound = "Is given together with --without-signatures, and would verify nothing"
         raise InvalidParameterValue("keys", options.keys, bound, "Give one of them.")
 
 

@@ -1,16 +1,16 @@
 """Connections: bounds on how many are open, on their heads, and on the time of each of their states.
 
-Each connection takes one of the process's files. If too many are open, the server closes the one that has waited
-longest for a request: among connections without a verified request, or else among all. If none waits, the server closes
-the new one. So a client without a key cannot keep clients with a key out. A connection with a whole request stays open
-until its answer.
+Each connection takes one of the process's files. If too many are open, the server closes one that waits for a request:
+the longest wait without a verified request, or else the longest wait. If none waits, the server closes the new one. So
+a client without a key cannot keep clients with a key out. A connection with a whole request stays open until its
+answer.
 
 Each wait has an end:
 
 - for the TLS handshake, for the first head, or for the rest of a head: HEAD_SECONDS;
 - for the body of a request: the application's bound;
 - for the next request: the server's `timeout_keep_alive`;
-- for the client to read answers: UNREAD_SECONDS after the server closed the connection, or can write no more.
+- for the client to read answers: UNREAD_SECONDS from the close, or from a full write buffer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ledger.endpoint.line_writer import Seldom
 
 log = logging.getLogger("ledger.endpoint")
-#: Without uvicorn's warnings: strangers cause one for each line that is no HTTP.
+#: Drops uvicorn's warnings: each line that is no HTTP causes a warning.
 _HTTP_LOG = logging.getLogger("ledger.endpoint.http")
 _HTTP_LOG.setLevel(logging.ERROR)
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
-#: A chunk of a single byte has so many bytes of framing.
+#: The framing of a chunk with one byte of body has this many bytes.
 FRAMING_BYTES_PER_BODY_BYTE = 5
 UNREAD_SECONDS = 30.0
-#: Each connection may take HEAD_BYTES for a head, and as many for a body without a known key.
+#: Bounds the memory: a connection may take HEAD_BYTES for a head, and as much for a body without a known key.
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 4_096, 64
 #: Files for the tables, the logs, and connections that are about to close.
 RESERVED_FILES = 384
@@ -98,16 +98,16 @@ class Connections:
             connection.transport.abort()
         if self._warn.is_due():
             log.warning(
-                "All %d connections are open (--threads and long polls need some, idle clients the rest): those that "
-                "wait longest without a verified request are closed",
+                "All %d connections are open: for each new connection the server closes one that waits for a request, "
+                "or the new one",
                 self.most,
             )
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Ends connections whose head is too long or takes too long, or that send too much beside a body.
+    """Ends connections whose head takes too long, or that send too many bytes outside bodies.
 
-    Chunk framing and trailers count as beside a body. The application bounds the body, and sets `is_verified`.
+    Heads, chunk framing and trailers are outside bodies. The application bounds the bodies, and sets `is_verified`.
     """
 
     handshake: asyncio.Task[Any] | None = None
@@ -131,12 +131,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_unread()
         self._bound.remove(self)
         super().connection_lost(exc)
-        # After a reset, uvicorn leaves the timer of an idle connection, and tells only the newest request.
+        # After a reset, uvicorn does not cancel the keep-alive timer, and only the newest request learns of the reset.
         self._unset_keepalive_if_required()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
-        # These refer to the connection. Garbage collections, which would free it, are rare.
+        # These objects refer back to the connection, and garbage collections are rare.
         self.pipeline.clear()
         self.scope = self.headers = self.cycle = self._running = None  # type: ignore[assignment]
 
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._other_bytes > HEAD_BYTES + FRAMING_BYTES_PER_BODY_BYTE * self._body_bytes
             and not self.transport.is_closing()
         ):
-            self.send_400_response("The request has too much beside its body.")
+            self.send_400_response("The request has too many bytes outside its body.")
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -247,7 +247,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close the connection when its client has read all, or in UNREAD_SECONDS."""
+        """Close the connection when its client has read all, or after UNREAD_SECONDS."""
         self.transport.close()
         if self.scheme == "https" or self.transport.get_write_buffer_size():
             self._await_reading()
@@ -261,7 +261,7 @@ class Acceptor:
     """Accepts connections on a listening socket, with TLS if there is a context.
 
     asyncio's own server tells of a connection only after its TLS handshake. It also tries to accept all connections
-    that wait, when the process has no files for them.
+    that wait, even when the process has no files for them.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Acceptor:
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             self._begin(sock)
-            # Let the loop close the connections that were dropped: the next accept may not wait.
+            # Let the loop close the dropped connections: the next accept can return without a pause.
             await asyncio.sleep(0)
 
     def close(self) -> None:

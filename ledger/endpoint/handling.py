@@ -86,7 +86,7 @@ class Exchange:
         """Do the call. Return its result, or a Waiting for a receive that found nothing and may wait.
 
         DeleteQueue, StartMessageMoveTask, and PurgeQueue of a FIFO queue make several commits. If one of them fails,
-        earlier ones may exist. Raises a LedgerError if the action is refused or fails.
+        earlier commits may exist. Raises a LedgerError if the action is refused or fails.
         """
         return ACTIONS[call.action](call)
 
@@ -105,9 +105,9 @@ class Exchange:
 
 
 def is_loopback_named(request: Request) -> bool:
-    """Tell whether the header Host is a name or address that only this machine has.
+    """Tell whether the header Host is a name or address that only this machine has. True without a Host.
 
-    True without a Host, which every browser sends.
+    Every browser sends a Host.
     """
     host = _host_of(f"//{request.headers.get('host', 'localhost')}").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
@@ -124,8 +124,8 @@ def _require_no_page(request: Request, public: str | None) -> None:
 
     A browser on this machine sends requests for any page that it shows. Without signatures a page could purge a queue.
     Today's browsers say in Sec-Fetch-Site where a request comes from: `none` means that the user typed the address.
-    Older browsers may name no site, so they are refused. By DNS rebinding, a foreign page's host name can have this
-    machine's address, so Host must be a name of this machine, or the host of `public`.
+    Older browsers may name no site, so they are refused. A foreign page's host name can have this machine's address
+    (DNS rebinding), so Host must name this machine, or the host of `public`.
     """
     site = request.headers.get("sec-fetch-site")
     is_old_browser = request.headers.get("user-agent", "").startswith("Mozilla/")

@@ -22,8 +22,8 @@ def is_spoken_in(request: Request) -> bool:
 def read(request: Request) -> Command:
     """Return the command in a request. An empty body counts as an object without members.
 
-    Raises a Refusal for a missing or unknown action, a body that is no JSON object or names a member twice, and a value
-    of another type than the model's.
+    Raises a Refusal for a missing or unknown action, and for a value of another type than the model's. The body must be
+    a JSON object, and no object in it may name a member twice.
     """
     target = request.headers.get(TARGET, "")
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
@@ -73,7 +73,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _decode(body: bytes) -> object:
-    """Decode by the one decoder of all requests: with these hooks json.loads would make one for each call."""
+    """Decode by the one decoder of all requests: with these hooks json.loads would make a decoder for each call."""
     return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 

@@ -98,7 +98,7 @@ def read(path: str, owner: str) -> Keys:
     except OSError as error:
         raise InvalidParameterValue("keys", path, f"It cannot be read ({error.strerror})", _FILE_FORM) from None
     except ValueError as error:
-        # Only the place: the rest of the sentence may show a part of a secret.
+        # Show only the place: the rest of the sentence may have a part of a secret.
         place = _PLACE.search(str(error))
         raise InvalidParameterValue(
             "keys", path, f"It is no TOML{f' ({place[0]})' if place else ''}", _FILE_FORM
@@ -144,7 +144,7 @@ def _parse_key(place: str, name: str, table: object, owner: str) -> Key:
         raise InvalidParameterValue("keys", where, "Its user must be an ARN", _FILE_FORM)
     named = _USER_ACCOUNT.match(user or "")
     if named is not None and named[1] != account:
-        # A guess would give the rights of the ledger's owner to a user of another account.
+        # The account may be the default. Then a user of another account would get the rights of the ledger's owner.
         bound = f"Its user is of the account {named[1]}, and its account is {account}"
         fix = f'Give account = "{named[1]}", or the ARN of a user of the account {account}.'
         raise InvalidParameterValue("keys", where, bound, fix)
@@ -162,8 +162,8 @@ class KeyRotation:
     """Reads the keys again on SIGHUP, within its `with` block.
 
     Enter the block before the process serves: an earlier SIGHUP would end the process. Outside the main thread the
-    block does nothing. Without a file of keys SIGHUP changes nothing, but it ends a process whose standard input is a
-    terminal: the terminal has gone.
+    block does nothing. Without a file of keys SIGHUP changes nothing, but ends a process whose standard input is a
+    terminal: the terminal was closed.
     """
 
     def __init__(self, path: str | None) -> None:

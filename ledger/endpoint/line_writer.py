@@ -1,4 +1,4 @@
-"""Lines that a thread writes, so that a slow disk or a reader that does not read stops nobody."""
+"""Lines that a thread writes, so that a slow disk or reader stops nobody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class Seldom:
-    """Tells whether a line may be logged again."""
+    """Lets a line be logged once in SECONDS_BETWEEN_WARNINGS."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -38,7 +38,8 @@ class LineWriter:
         """Open the file with the path `target` to append to it, or use the descriptor `target`.
 
         If the file is renamed (logrotate) or removed, the next line makes a new file. When lines are lost, `report`
-        seldom gets the reason. Raises OSError if the file cannot be opened, or is a pipe that nobody reads.
+        gets a reason, but not for each line. Raises OSError if the file cannot be opened, or is a pipe that nobody
+        reads.
         """
         self._file, self._report, self._seldom = _File(target), report, Seldom()
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
@@ -46,7 +47,7 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Write a line soon. The line is lost if too many wait, or if it cannot be written."""
+        """Write a line soon. The line is lost if too many lines wait, or if writing fails."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
@@ -77,7 +78,8 @@ class LineWriter:
 class _File:
     """A descriptor, or a file that is opened anew when its path names another file.
 
-    Python would wait at its end for a thread that holds `sys.stdout` or `sys.stderr`, so their descriptors are written.
+    At its end Python would wait for a thread that holds `sys.stdout` or `sys.stderr`. So the thread writes to their
+    descriptors.
     """
 
     def __init__(self, target: str | int) -> None:
@@ -129,7 +131,7 @@ def log_in_background() -> Iterator[None]:
     """Until the block ends, let a thread write what the process's log writes to the standard error."""
     root = logging.getLogger()
     before = [one for one in root.handlers if _is_standard_error(one)]
-    # Without a handler, Python writes warnings by its last resort.
+    # Without a handler, Python writes warnings by `logging.lastResort`.
     replaced = before or ([] if root.handlers or logging.lastResort is None else [logging.lastResort])
     if not replaced:
         yield
@@ -158,7 +160,7 @@ def _is_standard_error(handler: logging.Handler) -> bool:
 
 
 def _open_to_append(path: str) -> int:
-    # Without O_NONBLOCK, to open a named pipe would wait for a reader. With it, a pipe without a reader is an error.
+    # With O_NONBLOCK, a named pipe without a reader is an error. Without it, `open` would wait for a reader.
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     os.set_blocking(descriptor, True)
     return descriptor

@@ -112,7 +112,7 @@ def format_vitals(measured: Any) -> Iterator[str]:
     yield from format_family("ledger_oldest_claim_age_seconds", "gauge", "Age of the oldest claim that is held.", held)
     beats = [] if claim is None or claim.beat_age is None else [({"queue": claim.queue}, claim.beat_age)]
     yield from format_family(
-        "ledger_oldest_claim_beat_age_seconds", "gauge", "Seconds since that claim's last beat.", beats
+        "ledger_oldest_claim_beat_age_seconds", "gauge", "Seconds since the oldest claim's last beat.", beats
     )
     ages = [] if message is None else [({"queue": message.queue}, message.age)]
     yield from format_family(

@@ -37,7 +37,7 @@ class _Poll:
         #: Set while no look runs for this poll. A poll ends only then, because a look may receive messages.
         self.idle = asyncio.Event()
         self.idle.set()
-        #: Nobody would get the messages of a later look.
+        #: True once nobody would get the messages of a later look.
         self.over = False
 
 
@@ -87,7 +87,7 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            # Many polls may end at once, so a recent empty look replaces the last look.
+            # Many polls may end at once, so a recent empty look replaces the poll's last look.
             was_empty = time.monotonic() - line.empty_at <= 2 * LONGEST_PAUSE_SECONDS
             return {} if was_empty or self._ending.is_set() else await self._look_last(waiting)
         finally:

@@ -1,8 +1,8 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
 Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth (at least
-one), so a queue with many calls leaves threads to the others. If too many calls wait or run, the queue with the most
-calls, among those with waiting calls, loses its newest waiting call.
+one of several). So a queue with many calls leaves threads to other queues. If too many calls wait or run, the queue
+with the most calls, among those with waiting calls, loses its newest waiting call.
 
 A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
 """
@@ -22,7 +22,7 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of calls that have one (`begun`)."""
+    """The calls that wait for one of `threads` threads, and the number of calls that have a thread (`begun`)."""
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
@@ -37,7 +37,7 @@ class Lines(Generic[Call]):
         return self.begun + self.waiting
 
     def add(self, queue: str, call: Call) -> Call | None:
-        """Add a waiting call. If there are then too many, remove one, perhaps the new one, and return it."""
+        """Add a waiting call. If too many calls are then open, remove a call, perhaps the new one, and return it."""
         self._lines.setdefault(queue, deque()).append(call)
         self.waiting += 1
         if self.open <= self._most:
@@ -85,7 +85,7 @@ class Pool:
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._is_closing = threads, False
         self._loop = asyncio.get_running_loop()
-        #: Guards the lines. Only `waiting` and `busy` read them without it.
+        #: Guards the lines. Only `waiting` and `busy` read them without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
         #: Calls that have a thread, each with its queue. None ends the worker that takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()

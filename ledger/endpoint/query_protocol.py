@@ -46,9 +46,9 @@ RESPONSE_NAMES = {
     "StringListValues": "StringListValue",
     "BinaryListValues": "BinaryListValue",
 }
-#: Of the key and the value, for tags and for all other maps.
+#: The names of the key and the value, in tags and in all other maps.
 TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
-#: Recorded: error responses have an empty element Detail, but not these errors in these actions.
+#: Recorded: error responses have an empty element Detail, except the errors _FORM_OF_A_BATCH in these actions.
 ACTIONS_WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
 _FORM_OF_A_BATCH = (
     "EmptyBatchRequest",
@@ -59,7 +59,7 @@ _FORM_OF_A_BATCH = (
 #: SQS refuses these actions in a request to a queue's own URL. Source: tests of LocalStack that were validated against
 #: AWS, test_get_create_queue_fails, test_get_list_queues_fails.
 ACTIONS_WITHOUT_QUEUE = ("CreateQueue", "ListQueues")
-#: In the query of the URL, and again in the body.
+#: Both in the query of the URL and in the body.
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _FORBIDDEN_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -169,7 +169,7 @@ def _read_structure(shape: Any, tree: object, action: str, where: str) -> dict[s
     for name, member in shape.members.items():
         names = [request_name for request_name in _list_request_names(name, action) if request_name in tree]
         if len(names) > 1:
-            raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same one.")
+            raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same parameter.")
         for called in names:
             values[name] = _read_value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
     return values
@@ -248,7 +248,7 @@ def _write_members(shape: Any, result: Mapping[str, Any], action: str) -> Iterat
 
 
 def _write_element(name: str, inside: str) -> str:
-    """Return an element. SQS writes an empty one as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
+    """Return an element. SQS writes an empty element as `<name/>` (LocalStack's test_get_send_and_receive_messages)."""
     return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
@@ -261,5 +261,5 @@ def _write_content(shape: Any, value: Any, action: str) -> str:
 
 
 def _escape_text(value: str) -> str:
-    """Escape a text for XML, with carriage returns, which a parser would change. Drop characters that XML forbids."""
+    """Escape a text for XML. A parser would change carriage returns, so escape them. Drop forbidden characters."""
     return _FORBIDDEN_CHARACTERS.sub("", escape(value, {"\r": "&#xD;"}))

@@ -1,4 +1,4 @@
-"""botocore's model of SQS: each action's parameters, their types (*shapes*), and the required ones."""
+"""botocore's model of SQS: each action's parameters, their types (*shapes*), and which are required."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def output_shape(action: str) -> Any | None:
 
 
 def require_parameters(action: str, parameters: Mapping[str, object]) -> None:
-    """Raise MissingParameter if a required parameter is missing, of the action or of a batch's entry."""
+    """Raise MissingParameter if an action, or an entry of a batch, lacks a required parameter."""
     shape = input_shape(action)
     for name in shape.required_members:
         if name not in parameters:
@@ -74,7 +74,7 @@ def make_reader(action: str) -> Reader:
     """Return the function that converts an action's JSON parameters. Raise a Refusal for an unknown action.
 
     The function decodes blobs, drops members of structures that are null or unknown, and refuses a value of a wrong
-    type. It is kept, because questions to the model are slow.
+    type. The function is cached, because the model is slow.
     """
     return _make_reader(input_shape(action))
 

@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture signals, and do not raise them again as uvicorn does: a requested stop is a success."""
+        """Handle signals. Unlike uvicorn, do not raise them again at the end: a requested stop is a success."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -77,8 +77,8 @@ class Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without it, a response's second part waits until
-    # the client acknowledges the first part, on Linux some 40 ms.
+    # asyncio sets TCP_NODELAY only on a socket that names IPPROTO_TCP. Without TCP_NODELAY, a response's second part
+    # waits until the client acknowledges the first part, on Linux some 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -4,8 +4,8 @@ Source: the general reference of AWS, "Signature Version 4", its pages "Create a
 authentication information to the query string".
 
 If the signature is in a header, its date may be at most 15 minutes off, and replays are refused. Two equal requests of
-one second have the same signature. SDKs tell such requests, and the tries of one request, apart by the
-INVOCATION_HEADERS. Two kinds of requests are replays:
+one second have the same signature. By the INVOCATION_HEADERS, SDKs distinguish such requests, and the tries of one
+request. Two kinds of requests are replays:
 
 - a request that equals an earlier request in its signature and in these headers;
 - a request with an earlier request's signature and other values of these headers, unless both have such headers, and
@@ -14,8 +14,8 @@ INVOCATION_HEADERS. Two kinds of requests are replays:
 Some SDKs, such as botocore, do not sign these headers. An attacker who reads such a request (no TLS) can repeat it with
 other values, but only for the time TOGETHER. Only the process that got a request recognizes its replays.
 
-A presigned URL, with its signature in the query, may be used any number of times, for X-Amz-Expires seconds from its
-date (without X-Amz-Expires, for 15 minutes).
+A presigned URL has its signature in the query. The URL may be used any number of times, for X-Amz-Expires seconds from
+its date (default: 15 minutes).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Signed:
     """The parts of a request's signature.
 
     `headers` names the signed headers. `query` has the query's parameters without the signature itself. `lifetime` is
-    the seconds for which a signature in a query holds; None for one in a header. `date` is the text of X-Amz-Date;
-    empty if that is missing or in an unsigned header.
+    the seconds for which a signature in a query holds; None for a signature in a header. `date` is the text of
+    X-Amz-Date; empty without this header or parameter, and for an unsigned header.
     """
 
     access_key: str
@@ -85,7 +85,7 @@ class Signed:
 
 
 def read(request: Request, default_lifetime: int) -> Signed:
-    """Return the parts of a request's signature, which is not verified. Raise a Refusal if they are not complete.
+    """Return the parts of a request's signature, without verifying it. Raise a Refusal if they are not complete.
 
     A signature in a query without X-Amz-Expires holds for `default_lifetime` seconds.
     """
@@ -190,10 +190,10 @@ def _parse_query(query: str) -> list[tuple[str, str]]:
 
 
 SERVICE = "sqs"
-#: In milliseconds. WINDOW is how far a date may be off. For TOGETHER see the module.
+#: In milliseconds. WINDOW is how far a date may be off. For TOGETHER see the module's docstring.
 WINDOW, TOGETHER = 900_000, 5_000
 MINUTE_MILLISECONDS = 60_000
-#: Headers of SDKs: the first one for a request, and the others for its tries. (The older SDK for Java sends the last.)
+#: Headers of SDKs: the first names a request, the others name its tries. (The older SDK for Java sends the last.)
 INVOCATION_HEADERS = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _NOT_EQUAL = (
@@ -292,7 +292,7 @@ class _SeenSignatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By the minute of the date: when each signature first came (ms), and digests with the INVOCATION_HEADERS.
+        #: By the date's minute: when each signature first came (ms), and digests of signatures with INVOCATION_HEADERS.
         self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
     def is_new(self, signature: str, invocation: tuple[str, ...], signed_at: int, now: int) -> bool:
@@ -310,7 +310,7 @@ class _SeenSignatures:
                 return False
             first = first_seen.get(key)
             if first is None:
-                # A signature that first comes without these headers may not come again: TOGETHER counts as over.
+                # A signature that first comes without these headers must not come again: TOGETHER counts as over.
                 first_seen[key] = now if any(invocation) else now - TOGETHER - 1
             is_new = first is None or (any(invocation) and now - first <= TOGETHER)
             if is_new:

@@ -1,10 +1,10 @@
 """HTTP statuses, and the names of errors on the wire in both protocols.
 
-A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients
-such as botocore tell errors apart. A Query answer has the code in its body.
+A JSON answer has the error's shape in `__type`, and the Query code in the header x-amzn-query-error, which botocore
+reads. A Query answer has the code in its body.
 
-Source: botocore's older model of SQS, of the Query protocol. For errors that the model lacks, recordings and SQS's page
-"Common Errors".
+Source: botocore's older model of SQS, for the Query protocol. For errors that the model lacks, recordings and SQS's
+page "Common Errors".
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class NoAction(Refusal):
 
 
 def unknown_action(action: str | None) -> Refusal:
-    """Return the error of an unknown or missing action. Source: reports about SDKs, for an unknown one."""
+    """Return the error of an unknown or missing action. Source: reports about SDKs, for an unknown action."""
     if not action:
         return Refusal("MissingAction", "The request must contain the parameter Action.")
     return Refusal("InvalidAction", f"The action {action[:80]} is not valid for this endpoint.")
@@ -75,7 +75,7 @@ def invalid_address(url: object) -> Refusal:
 
 
 class Throttled(Refusal):
-    """Too many other requests run or wait, or large bodies take too much memory."""
+    """Too many calls run or wait, too many long polls are open, or large bodies take too much memory."""
 
     def __init__(self) -> None:
         super().__init__(THROTTLED, "The request was denied due to request throttling.")

@@ -21,7 +21,7 @@ MOST_LOGGED_NAME_CHARACTERS = 100
 class Call:
     """One request, whose parameters were checked against the model.
 
-    `base` is the beginning of queue URLs. `new_queues` are attributes of new queues. `trace` is X-Amzn-Trace-Id.
+    `base` begins queue URLs. `new_queues` has default attributes of new queues. `trace` is X-Amzn-Trace-Id.
     """
 
     ledger: Ledger
@@ -42,7 +42,7 @@ class Call:
 
     @cached_property
     def queue_named(self) -> str:
-        """The name of the queue that QueueUrl names; empty if no queue could have this QueueUrl."""
+        """The queue's name in QueueUrl; empty if no queue here can have this QueueUrl."""
         try:
             return self._name
         except LedgerError:
@@ -50,7 +50,7 @@ class Call:
 
     @property
     def queue_asked(self) -> str | None:
-        """The access log's name of the call's queue, which may not exist."""
+        """The queue's name for the access log. The queue may not exist."""
         name = self.known_name or self.queue_named or self.parameters.get("QueueName")
         return str(name)[:MOST_LOGGED_NAME_CHARACTERS] if name else None
 
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def known_queue(self) -> str | None:
-        """The id of the queue that the action looked up last; None if it has looked up none."""
+        """The id of the queue that the action looked up last; None if the action looked up no queue."""
         return self._found[-1].id if self._found else None
 
     @property
@@ -73,7 +73,7 @@ class Call:
         return self.named(self._name)
 
     def named(self, name: str, action: str | None = None) -> Queue:
-        """Return the queue of a name, if the caller may do `action` (by default the request's) to it.
+        """Return the queue of a name, if the caller may do `action` (by default the request's) there.
 
         Raises QueueDoesNotExist, and a Refusal (AccessDenied).
         """
@@ -87,7 +87,7 @@ class Call:
         return self.queue_of(self.parameters[parameter], parameter, action)
 
     def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
-        """Return the queue of an ARN, as `named`, but raise ResourceNotFound, which names `parameter`."""
+        """Return the queue of an ARN. Raises ResourceNotFound, which names `parameter`, or a Refusal (AccessDenied)."""
         name = queue_of(arn)
         if name is None or ":" not in arn or explain_foreign_arn(arn, self.account) is not None:
             raise _no_resource(parameter)
@@ -97,7 +97,7 @@ class Call:
             raise _no_resource(parameter) from None
 
     def require_owner(self) -> None:
-        """Raise a Refusal (AccessDenied) for another account, in an action that names no existing queue."""
+        """Raise a Refusal (AccessDenied) if another account calls. For actions that name no existing queue."""
         keys.require_permission(self.caller, self.action, "", None, self.account)
 
     def url(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Actions on messages, alone and in batches (M2 of the rules of docs/reference/rules.md)."""
+"""Actions on messages, alone and in batches (rule M2 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiting:
         self.queue_named = call.queue_named
 
     def poll(self, *, last: bool) -> Result | None:
-        """Return the answer, or None to wait longer (not from the `last` poll)."""
+        """Return the answer, or None if the receive found nothing. The `last` poll always answers."""
         claim = self._attempt.poll(last=last)
         return None if claim is None else _answer_receive(self._call, claim)
 
@@ -42,7 +42,7 @@ def receive(call: Call) -> Result | Waiting:
     """Poll once. If the poll finds nothing and the receive may wait, return a Waiting."""
     queue = call.queue()
     most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
-    # Q4: SQS's limits hold even for a queue without limits, because one response has the whole answer.
+    # Q4: SQS's limits hold for every queue here, because one response has the whole answer.
     attempt = ReceiveAttempt(
         queue.access,
         limits.maximum_messages(1 if most is None else most, limits.SQS),
@@ -85,7 +85,7 @@ def send_batch(call: Call) -> Result:
     try:
         outcomes = queue.send(prepared)
     except MissingParameter as error:
-        # SendMessage has another error. Recorded by LocalStack,
+        # SendMessage answers with another error. Recorded by LocalStack,
         # test_send_batch_missing_message_group_id_for_fifo_queue.
         raise InvalidParameterValue(error.field, None, error.message, message=error.message) from None
     done = [sent_as_sqs(outcome, entry) if outcome.successful else {} for outcome, entry in zip(outcomes, entries)]
@@ -106,7 +106,7 @@ def delete_batch(call: Call) -> Result:
 
 
 def change_visibility_batch(call: Call) -> Result:
-    """Set visibility timeouts. An entry without one gets the queue's."""
+    """Set visibility timeouts. An entry without a timeout gets the queue's."""
     queue, entries = call.queue(), _require_entries(call)
     default = int(queue.access.made.attributes["VisibilityTimeout"])
     timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]

@@ -1,4 +1,4 @@
-"""Actions on queues, their settings, permissions and move tasks (Q4 and D2 of docs/reference/rules.md)."""
+"""Actions on queues, their settings, permissions and move tasks (rules Q4 and D2 of docs/reference/rules.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = Mapping[str, object]
 
 
 def create(call: Call) -> Result:
-    """Make a queue, by default with SQS's limits (Q4), one lane and the option `--receipts`."""
+    """Make a queue. `Call.new_queues` has the defaults of its attributes (Q4)."""
     call.require_owner()
     name, given, tags = call.parameters["QueueName"], call.get("Attributes") or {}, call.get("tags")
     try:
@@ -54,7 +54,7 @@ def delete(call: Call) -> Result:
 
 
 def url(call: Call) -> Result:
-    """Return a queue's URL. Raise QueueDoesNotExist also for another QueueOwnerAWSAccountId."""
+    """Return a queue's URL. Raise QueueDoesNotExist also if QueueOwnerAWSAccountId is another account."""
     name, owner = call.parameters["QueueName"], call.get("QueueOwnerAWSAccountId")
     if owner is not None and owner != call.account.account_id:
         raise QueueDoesNotExist(name)
@@ -123,7 +123,7 @@ _KNOWN_ATTRIBUTES = {
 
 
 def get_attributes(call: Call) -> Result:
-    """Return the named attributes. `All` means SQS's: a request must name the ledger's own."""
+    """Return the named attributes. `All` means SQS's attributes, so a request must name the ledger's own."""
     queue, names = call.queue(), call.get("AttributeNames") or []
     for name in names:
         if name not in _KNOWN_ATTRIBUTES:
@@ -211,7 +211,8 @@ def list_move_tasks(call: Call) -> Result:
 def cancel_move_task(call: Call) -> Result:
     """Cancel a task.
 
-    Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
+    Source of its errors, recorded: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and
+    ..._task_id_in_task_handle.
     """
     handle = call.parameters["TaskHandle"]
     queue = call.queue_of(parse_source_arn(handle), "SourceArn")
