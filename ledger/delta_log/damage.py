@@ -142,9 +142,9 @@ def find_damage(
         # A checkpoint whose footer can be read may have pages that cannot.
         bad, intact = _find_bad_checkpoints(files, paths, deep=True)
         if bad:
-            flaws = flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info)
+            later = [version for version in versions if version > intact]
             missing = find_missing_entries(files, versions, intact + 1, newest)
-            return TableDamage(newest, dict(flaws), bad, {}, not missing)
+            return TableDamage(newest, flaws_in(files, later, needs_info=needs_info), bad, {}, not missing)
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
@@ -161,11 +161,13 @@ class Checkpoints(NamedTuple):
             that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
         old: The paths of unreadable files before `intact`, on local paths.
+        lost_after: The version of the newest checkpoint of `old` that no entries replace; None: there is none.
     """
 
     bad: tuple[str, ...]
     intact: int
     old: tuple[str, ...]
+    lost_after: int | None = None
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
@@ -173,12 +175,23 @@ def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _find_bad_checkpoints(files, paths, deep=True)
-    return Checkpoints(bad, intact, _old_checkpoints(files, paths, intact) if recorded(location).is_local else ())
+    if not recorded(location).is_local:
+        return Checkpoints(bad, intact, ())
+    return Checkpoints(bad, intact, *_find_old_checkpoints(files, paths, intact))
 
 
-def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[str, ...]:
-    older = (version for version in list_checkpoints(paths) if version < intact)
-    return tuple(path for version in older for path in _unreadable_files(files, paths, version, deep=True))
+def _find_old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[tuple[str, ...], int | None]:
+    """Return the fields `old` and `lost_after` of Checkpoints."""
+    old, readable = list[str](), -1
+    lost_after: int | None = None
+    for version in (version for version in list_checkpoints(paths) if version < intact):
+        unreadable = _unreadable_files(files, paths, version, deep=True)
+        if not unreadable:
+            readable = version
+        elif find_missing_entries(files, versions_in(paths), readable + 1, version):
+            lost_after = version
+        old += unreadable
+    return tuple(old), lost_after
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
@@ -230,6 +243,12 @@ def find_past_damage_error(
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
+        if error is None and checkpoints.lost_after is not None:
+            return LedgerDamaged(
+                f"The table {table} has a checkpoint that cannot be read, of version {checkpoints.lost_after}",
+                "Entries before it are gone, so the versions from this one to the next checkpoint cannot be read any "
+                "more. The newest version is whole.",
+            )
         return error or TableDamage(0, {}, checkpoints.old, {}).error(table)
     except (OSError, pa.ArrowException):
         return None
@@ -244,7 +263,8 @@ def find_first_readable(location: str) -> int:
     if b'"metaData"' in (files.read(log_file(0)) or b""):
         return 0
     begins = first_version(versions_in(paths))
-    return min((version for version in list_checkpoints(paths) if version >= begins), default=0)
+    later = (version for version in list_checkpoints(paths) if version >= begins)
+    return next((version for version in later if not _unreadable_files(files, paths, version)), 0)
 
 
 def _looks_whole(content: bytes | None) -> bool:
@@ -357,7 +377,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
         return []
     paths = files.log_paths()
     bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
-    old = _old_checkpoints(files, paths, intact) if deep else ()
+    old = _find_old_checkpoints(files, paths, intact)[0] if deep else ()
     versions = {*versions_in(paths)}
     newest = max(versions, default=-1)
     if not set(range(intact + 1, newest + 1)) <= versions:

@@ -512,6 +512,22 @@ def test_an_old_checkpoint_that_is_damaged_is_named_by_views_of_the_past_and_tak
     assert open_ledger().sql("SELECT * FROM in_flight", newest - 1).num_rows == 1
 
 
+def test_an_old_checkpoint_whose_entries_are_gone_takes_only_its_versions_with_it(open_ledger, root, queue):
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+        DeltaTable(f"{root}/visibility").create_checkpoint()
+    newest = DeltaTable(f"{root}/visibility").version()
+    log = Path(root, "visibility", "_delta_log")
+    for version in range(newest):
+        (log / f"{version:020d}.json").unlink()
+    spoil_pages(log / f"{newest - 1:020d}.checkpoint.parquet")
+    ledger = open_ledger()
+    with pytest.raises(LedgerDamaged, match=f"of version {newest - 1}") as raised:
+        ledger.sql("SELECT * FROM in_flight", newest - 1)
+    assert "The newest version is whole" in raised.value.advice and "have all that" not in raised.value.advice
+    assert ledger.sql("SELECT * FROM in_flight").num_rows == 2
+
+
 def test_a_damaged_checkpoint_behind_a_missing_entry_is_taken_out_with_what_is_cut(open_ledger, root, queue):
     """It has nothing of what is lost, and keeps no older checkpoint from telling what is left."""
     for _ in range(2):
