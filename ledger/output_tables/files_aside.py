@@ -141,7 +141,7 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
             inner[path[-1]] = values[number]
 
     def marked(value: object) -> str:
-        # json cannot write a Decimal: replace a mark by the number's text.
+        # json cannot write a Decimal: write a mark, and later replace the mark by the number.
         mark = f"\x00{len(numbers)}\x00"
         numbers[json.dumps(mark)] = format(value, "f")
         return mark

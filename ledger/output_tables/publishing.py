@@ -1,7 +1,7 @@
-"""The publishing of files to output tables by delta-rs, and wider columns of a table.
+"""The publishing of files to output tables by delta-rs, and the widening of a table's columns.
 
-Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
-not hold exactly is an error.
+Only Spark can change a type in place, and many readers do not read the table then. So `widen` writes the table anew. A
+stored value that the new type does not hold exactly is an error.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from ledger.runtime import threads
 log = logging.getLogger("ledger.output")
 #: A larger table is not written anew for the rows of a write.
 WIDENED_BYTES = 1 << 30
+#: Properties of tables that are not written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
@@ -58,7 +59,7 @@ def widen(
     """Write a table anew with the types of `columns`, which were found for the `loaded` version.
 
     Raises:
-        ColumnsDiffer: The table is not written anew here, or a value would change.
+        ColumnsDiffer: The table must not be written anew here, or a value would change.
         Conflict: Others committed after that version. They may have widened the columns further.
     """
     _require_plain(loaded, columns)

@@ -51,7 +51,7 @@ class ArrowWriter:
         )
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
-        # Raises UnsafeStorage or StorageFailed for the storage.
+        # This call is made for its errors: UnsafeStorage and StorageFailed.
         outputs.publishing(self._place.text)
 
     @property

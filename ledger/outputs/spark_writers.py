@@ -1,8 +1,8 @@
 """The two writers of DataFrames (see `writers.Writer`), and the staged rows that one commit publishes.
 
 Published files stay in their folder. VACUUM removes the files of a writer that died, usually when they are 7 days old.
-So a writer that began more than two days ago does not publish. VACUUM skips folders whose names begin with _, so this
-folder's name does not.
+So a writer that began more than two days ago does not publish. VACUUM skips folders whose names begin with _, so the
+name FOLDER begins with a letter.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 #: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory an id.
 MOST_BY_DRIVER = 8_000_000
-#: Writers that died leave logs, which no VACUUM removes. This many of the newest folders older than two days are
-#: searched.
+#: Writers that died leave logs, which no VACUUM removes. `tidy` looks into this many folders: the newest that are
+#: older than two days.
 TIDIED_WRITES = 20
 
 
@@ -169,7 +169,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parting_failed_rows(self) -> Iterator[None]:
-        """Compute the rows once for the block, and take out the failed rows."""
+        """If the caller named a column of failures, compute the rows once, and take out the failed rows."""
         if self._failed is None:
             yield
             return
@@ -246,7 +246,6 @@ class StagedWriter(_DataFrameWriter):
 
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
-
         location = self._place.text
         self._staged = StagedRows(self._publishing, self._spark, location, self._clock())
         try:

@@ -44,7 +44,7 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Messages that arrived up to this instant count as expired, whatever the period is now (-1: nothing is noted). See
+    #: Messages that arrived up to this instant count as expired, whatever the retention period is now (-1: none). See
     #: Retention.
     expired_before: int = -1
     #: When `expired_before` was noted, by the noting process's clock (-1: not known).
@@ -73,9 +73,9 @@ class QueueRecord:
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue after the repair of a clock that was ahead: no instant is later than `now`.
+        """Return the queue after the repair of a clock that was ahead: no instant is later than `now` + `skew`.
 
-        Returns the queue itself if none of its instants is later by more than `skew`.
+        Returns the queue itself if that is true already.
         """
         if self.latest <= now + skew:
             return self
@@ -436,7 +436,7 @@ class Store(Protocol):
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
             QueueDeletedRecently: The new queue has intervals (`rules.limits`), and a queue of the name was deleted
-                within the setting deletion_interval.
+                less than deletion_interval (a setting) ago.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -512,7 +512,7 @@ class Store(Protocol):
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make the messages of a receipt visible that are deleted, or in doubt and no longer held. Return how many.
+        """Make visible the messages of a receipt that are deleted, or in doubt and no longer held. Return how many.
 
         Raises OutputUnreadable when an output table exists and cannot be asked or fenced.
         """
@@ -556,7 +556,7 @@ class Store(Protocol):
         """Delete every message stored now. Return how many.
 
         A FIFO queue forgets all deduplication ids (on Delta tables by further commits). On queues with intervals
-        (`Limits.has_intervals`), raises PurgeQueueInProgress within the setting purge_interval of the last purge.
+        (`Limits.has_intervals`), raises PurgeQueueInProgress for purge_interval (a setting) after the last purge.
 
         With `older_than`, delete only messages sent more than these milliseconds before the call. Such a purge keeps
         all deduplication ids, has no interval and begins none.

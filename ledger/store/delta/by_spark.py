@@ -68,7 +68,7 @@ class SparkEngine(SparkTables, LedgerTables):
         by_statement: bool = False,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: commits survive a power cut on a local path, and direct commits on HDFS. For the others see
+        """`sync`: commits survive a power cut on a local path, and direct commits on HDFS. For the other arguments see
         SparkTables."""
         super().__init__(
             TABLES,
