@@ -66,8 +66,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    Without the map, Arrow would make one struct of all dicts, and would turn integers into floats if another row has a
-    float. Errors name the row.
+    Without the map, Arrow would make one struct of all dicts, and turn integers into floats beside a float. Errors name
+    the row.
     """
     if not (is_made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -137,7 +137,7 @@ def _has_attributes(table: pa.Table, body: str | None) -> bool:
 
 
 def _has_body_column(names: Iterable[str], body: str | None) -> bool:
-    """Return whether there are bodies. Without them, each row is sent as one JSON body, without attributes."""
+    """Return False if each row is sent as one JSON body, without attributes."""
     return (body or "body") in names
 
 
@@ -246,9 +246,8 @@ class SentTable:
         """Return a row per message: message_id, body (strings).
 
         Without Spark, the rows have the order of the sent rows, and a repeated message of a FIFO queue has the id of
-        the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. There the
-        first call reads the stored messages. If this read raises an error of Spark, a further call reads again: the
-        messages are sent.
+        the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. The first
+        call then reads the stored messages. If this read raises an error of Spark, call again: the messages are sent.
         """
         return self._ids()
 

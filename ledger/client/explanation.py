@@ -14,7 +14,6 @@ from ledger.errors import InvalidParameterValue, LedgerError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The verbs that can be explained.
 QUEUE_VERBS = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
@@ -114,7 +113,7 @@ def explain(
 
 
 def name_arguments(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's arguments by name: those given by position are `argument 1`, `argument 2`, and so on."""
+    """Return a call's arguments by name. Positional arguments are `argument 1`, `argument 2`, and so on."""
     return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 

@@ -1,7 +1,4 @@
-"""Receipt handles in lists and tables, as actions for the store, and the outcomes of the handles.
-
-A request (HandleRequest) is what a call asks for one handle.
-"""
+"""Receipt handles in lists and tables, as actions for the store, and the outcomes of the handles."""
 
 from __future__ import annotations
 
@@ -115,7 +112,7 @@ def _find_mark(marks: Mapping[str, int], reason: str | None) -> int:
 
 
 def require_handles(field: str, handles: object) -> list[str | None]:
-    """Return receipt handles as a list. Refuse a message, and elements that are neither texts nor None."""
+    """Return receipt handles as a list. Refuse messages, and elements that are neither texts nor None."""
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")

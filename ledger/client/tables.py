@@ -27,7 +27,7 @@ class ArrowTable(Protocol):
     """A table with Arrow's PyCapsule interface, such as pyarrow's, or a DataFrame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the rows as a PyCapsule of Arrow's C stream interface."""
+        """See Arrow's PyCapsule interface."""
 
 
 #: The integer types of Arrow that Spark also has.
@@ -41,10 +41,7 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame.
-
-    `verb` is a call that takes one of the stream's batches.
-    """
+    """Raise InvalidParameterValue for a streaming DataFrame. `verb` is a call that takes one of its batches."""
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
             field,
@@ -151,10 +148,7 @@ def reading_by_library() -> Iterator[None]:
 
 
 def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """Return `value`, a sequence such as a list or a plain tuple, as a list.
-
-    Refuses a text, a row with named fields, and a set, which has no order.
-    """
+    """Return a sequence as a list. Refuse a text, a row with named fields, and a value without an order, as a set."""
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
         fix = "Put one value into a list; list(...) turns a set, an array, a column or a generator into a list."

@@ -1,7 +1,7 @@
 """Copies of a queue's messages: to another queue, and to or from a Parquet file.
 
-Each commit of an import records how many row groups the import has sent. After an import died, the next import of the
-file into the same queue, under the same attempt id, continues after these row groups.
+Each commit of an import records how many row groups the import has sent. After an import died, another import of the
+file into the queue under the same attempt id continues after these row groups.
 
 An export's file is synced before it gets its name, by a hard link, or by a rename where links do not work.
 

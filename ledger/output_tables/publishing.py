@@ -59,8 +59,8 @@ def widen(
     """Write a table anew with the types of `columns`, which were found for the `loaded` version.
 
     Raises:
-        ColumnsDiffer: The table must not be written anew here, or a value would change.
-        Conflict: Others committed after that version. They may have widened the columns further.
+        ColumnsDiffer: The table is of a kind that is not written anew, or a value would change.
+        Conflict: Others committed after that version, and may have widened the columns further.
     """
     _require_plain(loaded, columns)
     names = {one["name"] for one in schema_of(loaded)["fields"]}

@@ -40,7 +40,7 @@ TRIES = 5
 def translating_column_errors(
     location: object, why_not_widened: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Turn ColumnsDiffer into OutputNotWritten. If `why_not_widened` returns a reason, the error offers no widening."""
+    """Turn ColumnsDiffer into OutputNotWritten, without an offer to widen if `why_not_widened` returns a reason."""
     try:
         yield
     except ColumnsDiffer as error:

@@ -180,8 +180,7 @@ def _join_bitmaps(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """Return the claim's named messages (RUNS), the number of other named messages, and that of claimed messages that
-    are not named."""
+    """Return the claim's named messages (RUNS), and the numbers of other named and of other claimed messages."""
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, wanted_runs = (
@@ -249,13 +248,13 @@ class OutputRows(Protocol):
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the rows and their types."""
+        """See Writer."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column names."""
+        """See Writer."""
 
     def find_named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names."""
+        """See Writer."""
 
 
 class Chosen(NamedTuple):

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 #: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory an id.
 MOST_BY_DRIVER = 8_000_000
-#: Writers that died leave logs, which no VACUUM removes. `tidy` looks into this many folders: the newest that are
-#: older than two days.
+#: Writers that died leave logs, which no VACUUM removes. `tidy` searches the newest folders older than two days, at
+#: most this many.
 TIDIED_WRITES = 20
 
 
@@ -102,7 +102,6 @@ class StagedRows:
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names."""
         named = self._resolve_by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(name_for_spark(self._place))

@@ -159,7 +159,7 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def restate_refusal(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return a copy of an OutputNotWritten, for a caller that raises it from the failure; None for other failures."""
+    """Return a copy of an OutputNotWritten, to be raised from it; None for other failures."""
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )

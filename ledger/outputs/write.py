@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The messages (RUNS) that a write acknowledges with its rows, and its actions on other messages of the claim."""
+    """The messages that a write acknowledges with its rows, and its actions on other messages of the claim."""
 
     done: pa.Table
     beside: Sequence[Action] = ()
@@ -107,7 +107,7 @@ def write_output(
     Args:
         grant: the claim, or a part of it.
         decide: is called after the rows are computed.
-        open_ending: takes the messages that are acknowledged or released, and returns a context for the verb.
+        open_ending: takes the messages that are acknowledged or released, and returns the context for the write.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
     """
     record, writer = access.record(), make_writer(access, rows, table, failed, asked)
@@ -202,10 +202,7 @@ class _OutcomeUnknown(Exception):
 
 
 def _try_write(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write the rows. Return None if the rows are certain to be in the table.
-
-    After a returned error, too, the rows may be in the table.
-    """
+    """Write the rows. Return None if they are certainly in the table, or an error after which they may be in."""
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
             return _OutcomeUnknown()

@@ -121,7 +121,7 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 
 
 class CopiedMessage(NamedTuple):
-    """A message to copy from another queue, which keeps the message since `kept_since`."""
+    """A message to copy. Its source has kept it since `kept_since`."""
 
     entry: Entry
     kept_since: int
@@ -448,12 +448,11 @@ class Store(Protocol):
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """Change the queue's attributes and tags.
 
-        Calls `change` again whenever another change committed first. Raises QueueDoesNotExist, and what `change`
-        raises.
+        Calls `change` again after another change committed first. Raises QueueDoesNotExist, and what `change` raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove the queue and its messages (on Delta tables by three commits). Raises QueueDoesNotExist.
+        """Remove the queue and its messages (on Delta tables by up to three commits). Raises QueueDoesNotExist.
 
         After the return no message is moved to the queue.
         """
@@ -567,7 +566,7 @@ class Store(Protocol):
     ) -> Contents:
         """Return every message that is not deleted, expired or moved, held or not.
 
-        Returns only messages after the position `after`, and only messages that arrived no later than `until`. A
+        If given, `after` is a position before all of these messages, and `until` an instant at which all had arrived. A
         message that is deleted meanwhile may be missing.
         """
 

@@ -52,7 +52,7 @@ class FolderRights(NamedTuple):
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
     def limit_for_files(self, bits: AccessBits) -> FolderRights:
-        """Return the rights of later files in a folder with these rights, limited to `bits`."""
+        """Return the rights for new files in such a folder, limited to `bits`."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
         # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
         mode = mode_of_acl(acl) if acl else bits.intersect(access_bits(self.mode, self.acl)).limit_mode(self.mode)
@@ -215,7 +215,7 @@ def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
 
 
 def _bits_at(path: Path, group: int) -> AccessBits:
-    """Return what a folder lets a group and all others do: nothing if they may not enter a folder above it."""
+    """Return what a folder lets a group and all others do: nothing if a folder above it is closed to them."""
     bits = _bits_of(path, group)
     for above in Path(os.path.realpath(path)).parents:
         entering = _bits_of(above, group, has_content=False)

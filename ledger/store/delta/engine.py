@@ -87,7 +87,7 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return a table's damage, or None. This reads the table: ask only after a failure."""
+        """Return a table's damage, or None. This reads the table: call it only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
@@ -174,10 +174,8 @@ class Tables(Protocol):
         """Return the version that was last committed under an application id, or None."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table, and all before it, survive a power cut. A repeated call costs next to nothing.
-
-        Without a table, do this for all versions that this process has seen.
-        """
+        """Make a version of a table, and all before it, survive a power cut; without a table, all that this process has
+        seen. A repeated call costs next to nothing."""
 
 
 class Publishing(Tables, Protocol):
@@ -269,7 +267,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def publishing(self) -> Publishing | None:
-        """Return the part that publishes files, or None if Spark itself commits what it wrote."""
+        """Return the publisher of files, or None if Spark itself commits what it wrote."""
 
     def create(self, table: str) -> None:
         """Make the table if it does not exist yet."""

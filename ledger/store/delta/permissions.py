@@ -48,7 +48,7 @@ class SharedLedger:
 
     `is_inherited`: later files are shared as well, whatever the umask of their process. False if the file system has no
     ACLs, or the system is not Linux. `to_open`: the commands that let the group, or everyone, enter folders above the
-    root. Until they are run, these users cannot use the ledger.
+    root, which they need in order to use the ledger.
     """
 
     root: str
