@@ -134,7 +134,7 @@ def send(
 
 @lru_cache(maxsize=1_000)
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
-    """Warn of columns that are not sent, and of names that resemble a field's name."""
+    """Warn of columns that are not sent or not applied, or whose names resemble a field's name."""
     left_out = message_rules.list_unsent_columns(names, body)
     if left_out:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left_out))

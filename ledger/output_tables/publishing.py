@@ -133,7 +133,7 @@ def why_not_widened(loaded: DeltaTable) -> str | None:
     why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
     odd = find_odd_path(loaded)
     why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
-    why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
+    why += [f"its {size:,} bytes (at most {WIDENED_BYTES:,} are rewritten)"] * (size > WIDENED_BYTES)
     return why[0] if why else None
 
 

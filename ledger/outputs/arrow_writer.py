@@ -33,7 +33,7 @@ class ArrowWriter:
         if table_rows is None:
             bound, fix = (
                 "Must be a DataFrame or an Arrow table",
-                "Of a list of dictionaries: pa.Table.from_pylist(rows).",
+                "For a list of dictionaries: pa.Table.from_pylist(rows).",
             )
             raise InvalidParameterValue("rows", type(rows).__name__, bound, fix)
         table_rows = _with_ids_as_texts(table_rows)

@@ -100,7 +100,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
     if not all(one.group for one in kept):
         group = name_of_group(top.group)
         not_kept.append(
-            f"the group {group} of what was there is not kept, as only root or a member of it can: "
+            f"the group {group} of what was there is not kept, as only root or its members can keep it: "
             f"run `ledger share {shlex.quote(str(replaced))} --group {group}` as root"
         )
     if not all(one.privacy for one in kept):

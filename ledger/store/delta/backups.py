@@ -184,7 +184,7 @@ def restore_backup(
             "Name a new folder, or give replace=True (--replace), which moves the present content aside.",
         )
     if backup.is_relative_to(place) or place.is_relative_to(backup):
-        raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")
+        raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor contain it")
     suffix = secrets.token_hex(4)
     made = place.with_name(f"{place.name}.restoring-{suffix}")
     with translating_errors(str(place), DeltaError):

@@ -312,7 +312,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
 
         if not is_name(root[len(SCHEMA_PREFIX) :]):
             raise InvalidParameterValue(
-                "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
+                "root", root, "Must be schema:NAME, with a valid name of a schema", "Quote it: `a-b`."
             )
         return find_schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
     # The engines disagree on %20 in a URI, so a local root stays a path.

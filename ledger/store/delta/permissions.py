@@ -94,7 +94,7 @@ def _make_sharing_error(folder: Path, entry: LocalEntry, group: str, number: int
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
         cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
-        advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and call it again. Or call it as root."
+        advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and repeat the call. Or call as root."
     else:
         cause = f"{_describe(entry)}: {me} may not share it"
         # Another user may own what is in a closed folder.
