@@ -26,8 +26,8 @@ from ledger.output_tables.schemas import correct_offer
 from ledger.outputs.messages import Named, resolve_array, resolve_column, resolve_ids
 from ledger.outputs.targets import (
     describe_different_columns,
-    empty_writer,
     is_about_columns,
+    make_empty_table,
     not_written,
     read_partitions,
     read_spark_table,
@@ -338,7 +338,7 @@ class SparkWriter(_DataFrameWriter):
         rows = fit_frame(self._rows, self._after.schema)
         if self._place is None or read_spark_table(self._spark, self._place.text) is None:
             self._require_writable_values(rows)
-        made = empty_writer(self._table, self._place, rows, properties_of(self._after))
+        made = make_empty_table(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
         # A new table of the catalog has its place only now.
         self._outputs.require_allowed(made.text)

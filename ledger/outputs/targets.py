@@ -88,7 +88,7 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 
 
 @releasing
-def empty_writer(
+def make_empty_table(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
     """Make an empty table with the columns of `rows` if there is none. Return its place.
