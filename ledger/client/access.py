@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 #: Errors of a verb that changed nothing. After any other error it is unknown whether the verb has committed.
 ERRORS_WITHOUT_CHANGE = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
-#: Above this number, joining tables is cheaper.
+#: More tables than this are joined into one.
 MOST_TABLES = 64
 _DONE_OUTCOMES = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
@@ -173,7 +173,7 @@ class Access:
     made: QueueRecord
     #: Opens the ledger in another process, started by spawn, and returns access to this queue. None: no process can.
     reopen: Callable[[], Access] | None = field(default=None, compare=False)
-    #: By claim of this queue object: the messages that were ended through the claim or the object.
+    #: The messages that were ended through each claim of this queue object, or through the object.
     endings: OpenClaims = field(default_factory=OpenClaims, init=False)
 
     @property
@@ -196,7 +196,7 @@ class Access:
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
-        """Return the object that moves DataFrames, or raise SparkIsNeeded.
+        """Return the object that handles DataFrames, or raise SparkIsNeeded.
 
         The error says that `what` needs Spark. `instead` is advice: a call that needs no Spark.
         """

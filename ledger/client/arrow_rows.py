@@ -1,8 +1,8 @@
-"""The columns of an Arrow table that is sent, `message_attributes` too, and its rows as entries without Spark.
+"""How a sent Arrow table is read: its columns, and for a send without Spark, its rows as entries.
 
-A table may have this column in one of these forms:
+The column `message_attributes` may have one of these forms:
 
-    pandas: objects        dicts, as `Queue.send` takes them for a message of a list; some rows may have JSON texts
+    pandas: objects        dicts, as in a list of messages for `Queue.send`; some rows may have JSON texts
     struct                 a field for each attribute; a null field is no attribute of its row
     list of structs        with the fields `key` and `value`: polars' maps
     map                    from texts to texts, numbers or bytes
@@ -13,8 +13,7 @@ A value may also be a struct of data_type, string_value and binary_value: an att
 For a send through Spark each form becomes a map to attributes in full, except maps that are left to Spark
 (`is_attributes`): Spark's tasks check these. For a send without Spark each row's attributes become a dict.
 
-`select_typed_columns` also serves a send through Spark, so that both ways accept the same columns. The ways differ in
-the types that are written as JSON.
+Both kinds of send accept the same columns (`select_typed_columns`), but not the same types for rows sent as JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ATTRIBUTES_MAP = pa.map_(pa.string(), _IN_FULL)
 
 
 def is_attributes(kind: pa.DataType) -> bool:
-    """Return whether a type is a map from texts to texts, or to attributes in full as in MAP.
+    """Return whether a type is a map from texts to texts, or to attributes in full as in ATTRIBUTES_MAP.
 
     A send through Spark leaves such a column to Spark's code, which takes no other type.
     """
@@ -67,8 +66,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
     """Return a pandas DataFrame with a map in place of its column of dicts. Return any other value unchanged.
 
-    Without the map, Arrow would make one struct of all dicts, and a fraction of an integer if another row has a
-    fraction. Errors name the row.
+    Without the map, Arrow would make one struct of all dicts, and turn integers into floats beside a float. Errors name
+    the row.
     """
     if not (is_made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
@@ -91,8 +90,8 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """Return `table` with its column of attributes as a map to attributes in full. Errors name the column or the row.
 
-    The table has plain types. A table stays unchanged if its rows are sent whole, or if the column is missing or left
-    to Spark.
+    `table` has plain types (see `client.tables`). It stays unchanged if each row is sent as one JSON body, or if the
+    column is missing or left to Spark.
     """
     if ATTRIBUTES_COLUMN not in table.column_names or not _has_body_column(table.column_names, body):
         return table
@@ -107,9 +106,9 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
 
 
 def make_attribute_reader(table: pa.Table, body: str | None) -> Callable[[int], object]:
-    """Return a function from a row's number to its attributes, as a message of a list has them.
+    """Return a function that returns the attributes of a row, by the row's number.
 
-    Unknown types raise InvalidParameterValue at once; unreadable values raise it in the returned function.
+    An unknown type raises InvalidParameterValue at once. An unreadable value raises it in the returned function.
     """
     if not _has_attributes(table, body):
         return lambda number: None
@@ -138,7 +137,7 @@ def _has_attributes(table: pa.Table, body: str | None) -> bool:
 
 
 def _has_body_column(names: Iterable[str], body: str | None) -> bool:
-    """Return whether attributes count: not if the rows are sent whole, without a column of bodies."""
+    """Return False if each row is sent as one JSON body, without attributes."""
     return (body or "body") in names
 
 
@@ -247,9 +246,8 @@ class SentTable:
         """Return a row per message: message_id, body (strings).
 
         Without Spark, the rows have the order of the sent rows, and a repeated message of a FIFO queue has the id of
-        the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. There the
-        first call reads the stored messages. If this read raises an error of Spark, a further call reads again: the
-        messages are sent.
+        the message that it repeats. With Spark, the rows are the messages that this send stored, in no order. The first
+        call then reads the stored messages. If this read raises an error of Spark, call again: the messages are sent.
         """
         return self._ids()
 
@@ -263,7 +261,7 @@ def make_sent_table(entries: Sequence[Entry], sent: Sequence[StoredSend]) -> Sen
 
 @uses_arrow
 def read_entries(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
-    """Return every row as an entry for a queue with these attributes.
+    """Return every row as an entry for a queue with the attributes `queue`.
 
     Raises the error of the first row that cannot be sent, with the row's number (from 0).
     """
@@ -281,8 +279,8 @@ def read_entries(table: pa.Table, queue: Mapping[str, str], body: str | None) ->
 def select_typed_columns(table: pa.Table, queue: Mapping[str, str], body: str | None) -> pa.Table:
     """Return the columns that a send of a table reads, each with the type of its field.
 
-    Whole numbers, also whole floats, become int64. The column of attributes keeps its type. If the rows are sent whole,
-    as JSON, columns without a meaning stay.
+    Whole numbers, also whole floats, become int64. The column of attributes keeps its type. If each row is sent as one
+    JSON body, all columns stay.
 
     Raises InvalidParameterValue for a table that cannot be sent, and what `require_group` raises.
     """
@@ -351,7 +349,7 @@ def _write_json_rows(table: pa.Table) -> Iterator[str]:
             yield json.dumps(_drop_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
             name = next((name for name, value in row.items() if not _is_writable_as_json(value)), "")
-            fix = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
+            fix = f"The number is in the column {name}. Nothing was sent. Give null for it, or filter such rows."
             raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, fix) from None
 
 
@@ -364,7 +362,7 @@ def _is_writable_as_json(value: Any) -> bool:
 
 
 def _find_part_without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
-    """Return the path and type of the first part of a column without JSON here."""
+    """Return the path and type of the first part of a column that only Spark writes as JSON."""
     types = pa.types
     if types.is_struct(kind):
         return next(

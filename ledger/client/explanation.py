@@ -14,7 +14,6 @@ from ledger.errors import InvalidParameterValue, LedgerError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The verbs that can be explained.
 QUEUE_VERBS = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
     *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
@@ -22,7 +21,7 @@ QUEUE_VERBS = (
 CLAIM_VERBS = ("extend", "release", "delete", "settle")
 OTHER_VERBS_ADVICE = (
     "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
-    "write, work, consume, copies and delete_queue make several commits."
+    "write, work, consume, delete_queue and the calls that copy messages make several commits."
 )
 EXPECTED_NOTE = (
     "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
@@ -49,8 +48,8 @@ class Explanation:
             row must still have. New receipts and segments get other random names when the verb runs.
         engine: The ledger's engine, delta-rs or spark; empty: the verb commits nothing.
         why_statement: Why the engine would run the statement, as far as is known before a commit. Empty: the ledger
-            would write the rows itself. The real commit may still find one of the reasons large, wider or new partition
-            (docs/explanation/statements.md).
+            would write the rows itself. The real commit may still have one of the reasons "large", "wider" or "new
+            partition" (docs/explanation/statements.md).
     """
 
     verb: str
@@ -114,7 +113,7 @@ def explain(
 
 
 def name_arguments(arguments: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's arguments by name: those given by position are `argument 1`, `argument 2`, and so on."""
+    """Return a call's arguments by name. Positional arguments are `argument 1`, `argument 2`, and so on."""
     return {**{f"argument {place}": value for place, value in enumerate(arguments, 1)}, **options}
 
 

@@ -1,7 +1,4 @@
-"""Receipt handles in lists and tables, as actions for the store, and the outcomes of the handles.
-
-A request (HandleRequest) is what a call asks for one handle; parameters named `wishes` hold requests.
-"""
+"""Receipt handles in lists and tables, as actions for the store, and the outcomes of the handles."""
 
 from __future__ import annotations
 
@@ -65,16 +62,16 @@ class HandleRequest:
 class HandleList:
     """The requests of a call, as actions: one for each verb, receipt, timeout and reason."""
 
-    def __init__(self, queue: QueueRecord, wishes: Sequence[HandleRequest], limits: Limits) -> None:
-        self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
-        self._read = [_decode_handle(wish.handle, queue) for wish in wishes]
+    def __init__(self, queue: QueueRecord, requests: Sequence[HandleRequest], limits: Limits) -> None:
+        self._requests, self._ceiling = requests, limits.maximum_visibility_timeout
+        self._read = [_decode_handle(request.handle, queue) for request in requests]
         groups: dict[tuple[Verb, str, int, str | None], set[ReceiptHandle]] = {}
-        named = list_frequent_reasons(wish.reason for wish in wishes)
+        named = list_frequent_reasons(request.reason for request in requests)
         mark = {reason: number for number, reason in enumerate(named)}
-        for wish, handle in zip(wishes, self._read):
-            if handle is not None and wish.refused is None:
-                reason = wish.reason if wish.reason is None or wish.reason in mark else FURTHER
-                groups.setdefault((wish.verb, handle.receipt_id, wish.timeout, reason), set()).add(handle)
+        for request, handle in zip(requests, self._read):
+            if handle is not None and request.refused is None:
+                reason = request.reason if request.reason is None or request.reason in mark else FURTHER
+                groups.setdefault((request.verb, handle.receipt_id, request.timeout, reason), set()).add(handle)
         self.actions = [
             Action(verb, receipt_id, _join_runs(handles), timeout, reason=reason, mark=_find_mark(mark, reason))
             for (verb, receipt_id, timeout, reason), handles in groups.items()
@@ -90,24 +87,24 @@ class HandleList:
                         "outcome"
                     ]
         handle_outcomes = []
-        for wish, handle in zip(self._wishes, self._read):
+        for request, handle in zip(self._requests, self._read):
             outcome = Outcome.INVALID
-            if handle is not None and wish.refused is None:
+            if handle is not None and request.refused is None:
                 outcome = Outcome(
-                    outcome_by_message[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq]
+                    outcome_by_message[request.verb, handle.receipt_id, request.timeout, handle.segment, handle.seq]
                 )
-            failure = error(wish.verb, outcome, wish.handle, wish.timeout, self._ceiling)
-            if handle is not None and wish.refused is not None:
-                outcome, failure = Outcome.BEYOND_CEILING, wish.refused
+            failure = error(request.verb, outcome, request.handle, request.timeout, self._ceiling)
+            if handle is not None and request.refused is not None:
+                outcome, failure = Outcome.BEYOND_CEILING, request.refused
             failure_texts = (None, None) if failure is None else (failure.code, failure.message)
-            handle_outcomes.append(HandleOutcome(wish.handle, outcome.value, *failure_texts))
+            handle_outcomes.append(HandleOutcome(request.handle, outcome.value, *failure_texts))
         return OutcomeList(handle_outcomes)
 
 
 def _find_mark(marks: Mapping[str, int], reason: str | None) -> int:
     """Return the mark of a reason, by which the views distinguish messages with different reasons.
 
-    All reasons that are not in `marks` share the next number, and no reason has the one after it.
+    Reasons outside `marks` share the next number. A missing reason has the number after that, or 0 without marks.
     """
     if reason is None:
         return len(marks) + 1 if marks else 0
@@ -115,7 +112,7 @@ def _find_mark(marks: Mapping[str, int], reason: str | None) -> int:
 
 
 def require_handles(field: str, handles: object) -> list[str | None]:
-    """Return receipt handles as a list. Refuse a message, and elements that are neither texts nor None."""
+    """Return receipt handles as a list. Refuse messages, and elements that are neither texts nor None."""
     if hasattr(handles, "receipt_handle"):
         bound = "Must be a receipt handle (a string), or a list of them"
         raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
@@ -147,8 +144,8 @@ def requests_of_list(
 def make_outcome_table(requests: Sequence[HandleRequest], outcomes: Sequence[HandleOutcome]) -> pa.Table:
     """Return the outcomes as a table with the schema OUTCOMES."""
     columns = [
-        [wish.handle for wish in requests],
-        [_name_action(wish) for wish in requests],
+        [request.handle for request in requests],
+        [_name_action(request) for request in requests],
         [outcome.outcome for outcome in outcomes],
         [outcome.error_code for outcome in outcomes],
         [outcome.error_message for outcome in outcomes],

@@ -38,8 +38,8 @@ class MoveTasks:
         self._find_destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` refuses a new task while another one of this queue runs. Then `new_task` raises an error, if
-            # that one still runs.
+            # `put_task` refuses a new task while another task of this queue runs. `new_task` then raises an error, if
+            # that task still runs.
             task = redrive.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -82,10 +82,10 @@ class MoveTasks:
     def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
         """See `step`. After ClocksDisagree return None: the task waits until it is abandoned.
 
-        Any other LedgerError ends it as FAILED.
+        Any other LedgerError ends the task as FAILED.
         """
         try:
-            source, target = source or self._as_it_is(), self._find_destination(task.destination)
+            source, target = source or self._read_source(), self._find_destination(task.destination)
             allowed = redrive.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except ClocksDisagree as error:
@@ -112,7 +112,7 @@ class MoveTasks:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return task
 
-    def _as_it_is(self) -> QueueRecord:
+    def _read_source(self) -> QueueRecord:
         """Return the source queue as it is now: somebody may change its retention while the task runs."""
         source = self._store.queue(self._source.name)
         if source.id != self._source.id:

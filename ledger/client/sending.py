@@ -46,7 +46,7 @@ def entry_advice(number: int) -> str:
 class EntryList:
     """The entries of a send: those that can be sent, and the outcomes of all.
 
-    A LedgerError in place of an entry is its outcome. `queue` are the queue's attributes, and `common` the fields of
+    A LedgerError in place of an entry is its outcome. `queue` has the queue's attributes, and `common` the fields for
     entries that lack them.
     """
 
@@ -57,7 +57,7 @@ class EntryList:
         self.entries = [entry for entry in self._read if isinstance(entry, Entry)]
 
     def require(self, *, every: bool) -> None:
-        """Raise the error of the first refused entry. If not `every`, only errors that fail the whole call count."""
+        """Raise the first refused entry's error. Unless `every`, raise only an error that fails the whole call."""
         for number, entry in enumerate(self._read):
             if isinstance(entry, LedgerError) and (every or fails_the_batch(entry)):
                 entry.entry = number
@@ -72,7 +72,7 @@ class EntryList:
         refused = [entry for entry in self._read if isinstance(entry, LedgerError)]
         if refused:
             first = next(number for number, entry in enumerate(self._read) if isinstance(entry, LedgerError))
-            # Log no error's text: it may show the body.
+            # Do not log the error's text: it may show the body.
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
             reason = ": ".join(why if len(why) > 1 else [error.code, *why])
@@ -105,7 +105,7 @@ def send(
     *,
     all_or_nothing: bool,
 ) -> Sent | SentTable | list[SendOutcome]:
-    """See Queue.send. `common` has its keyword arguments for all messages of a list, by name.
+    """See Queue.send. `common` has, by name, the arguments that hold for all messages of a list.
 
     A list may have a LedgerError in place of an entry that could not be read.
     """
@@ -134,7 +134,7 @@ def send(
 
 @lru_cache(maxsize=1_000)
 def _warn_of_columns(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
-    """Warn of columns that are not sent, and of names that resemble names with a meaning."""
+    """Warn of columns that are not sent or not applied, or whose names resemble a field's name."""
     left_out = message_rules.list_unsent_columns(names, body)
     if left_out:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left_out))

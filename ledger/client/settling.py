@@ -74,7 +74,7 @@ def change_one(access: Access, handle: str, timeout: object) -> None:
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
     """See Queue.delete."""
-    # `settle` takes None for no handles. Here None is a mistake: `handles_of` raises.
+    # `settle` takes None for no handles. Here None is a mistake: `require_handles` raises.
     return settle(access, delete=require_handles(HANDLE_FIELD, None) if handles is None else handles)
 
 
@@ -112,15 +112,13 @@ def settle(
         with access.named_jobs("settle"):
             request = access.spark().evaluate_wishes(record, parts, limits)
             return request.outcomes(apply(access, record, _give_reason(request.actions, why)))
-    wishes, reasons = (
-        list[HandleRequest](),
-        _spread_reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE]),
-    )
+    requests = list[HandleRequest]()
+    reasons = _spread_reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE])
     for verb, handles, seconds in parts:
         requests_of_part = _make_requests(verb, handles, seconds, limits)
-        wishes += requests_of_part if verb is Verb.DELETE else map(_replace_reason, requests_of_part, reasons)
-    outcomes = _apply_list(access, record, wishes, limits)
-    return outcomes if all(isinstance(p[1], list) for p in parts) else make_outcome_table(wishes, outcomes)
+        requests += requests_of_part if verb is Verb.DELETE else map(_replace_reason, requests_of_part, reasons)
+    outcomes = _apply_list(access, record, requests, limits)
+    return outcomes if all(isinstance(p[1], list) for p in parts) else make_outcome_table(requests, outcomes)
 
 
 #: All receipts, for `release_postponed`. (None is an empty claim's receipt.)

@@ -1,6 +1,6 @@
 """The inputs of users: a list, a Spark DataFrame, or an Arrow table (also of pandas or polars).
 
-Plain types are those that `output_tables.arrow_types` leaves.
+Plain types are those that `output_tables.arrow_types.is_plain` accepts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ArrowTable(Protocol):
     """A table with Arrow's PyCapsule interface, such as pyarrow's, or a DataFrame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the rows as a PyCapsule of Arrow's C stream interface."""
+        """See Arrow's PyCapsule interface."""
 
 
 #: The integer types of Arrow that Spark also has.
@@ -41,10 +41,7 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
 
 
 def require_batch(field: str, value: object, verb: str) -> None:
-    """Raise InvalidParameterValue for a streaming DataFrame.
-
-    `verb` is a call that takes one of the stream's batches.
-    """
+    """Raise InvalidParameterValue for a streaming DataFrame. `verb` is a call that takes one of its batches."""
     if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
             field,
@@ -55,9 +52,9 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
 
 def is_empty(rows: Any) -> bool:
-    """Return whether a table or a Spark DataFrame has no row. Return False for all other values.
+    """Return whether a table or a Spark DataFrame has no row. Return False for other values.
 
-    Raises InvalidParameterValue for a streaming DataFrame, and for a table that Arrow cannot read.
+    Raises InvalidParameterValue for a streaming DataFrame, a lazy query, and a table that Arrow cannot read.
     """
     if is_spark(rows):
         require_batch("rows", rows, "claim.write(batch, table)")
@@ -114,7 +111,7 @@ def require_no_nul(value: Any) -> None:
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # A DataFrame of pandas has no schema. Its columns of objects show no names of fields.
+        # A DataFrame of pandas has no schema, and shows no names of inner fields.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -151,13 +148,10 @@ def reading_by_library() -> Iterator[None]:
 
 
 def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """Return `value`, a sequence such as a list or a plain tuple, as a list.
-
-    Refuses a text, a row with named fields, and a set, which has no order.
-    """
+    """Return a sequence as a list. Refuse a text, a row with named fields, and a value without an order, as a set."""
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
-        fix = "Put one value into a list; list(...) makes one of a set, an array, a column or a generator."
+        fix = "Put one value into a list; list(...) turns a set, an array, a column or a generator into a list."
         shown = value if isinstance(value, (str, bytes, int, float, type(None))) else type(value).__name__
         raise InvalidParameterValue(field, shown, bound, fix)
     return list(value)
@@ -166,13 +160,13 @@ def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFra
 def require_column(table: pa.Table, name: str, accepts: Callable[[pa.DataType], bool], kinds: str) -> pa.ChunkedArray:
     """Return a column with nulls in place of NaN. If `accepts` is `is_integer`, whole floats become int64.
 
-    A column without values becomes one of string nulls. Raises InvalidParameterValue for a missing column, or one that
+    A column without values becomes string nulls. Raises InvalidParameterValue for a missing column, or one that
     `accepts` refuses. `kinds` are the accepted types in words.
     """
     if name not in table.column_names:
         names = ", ".join(table.column_names) or "none"
         raise InvalidParameterValue(
-            "column", name, f"The table has no such column; it has {names}", "Rename or name another one."
+            "column", name, f"The table has no such column; it has {names}", "Rename a column, or name another."
         )
     values = _replace_nan(table[name])
     kind = values.type
@@ -207,7 +201,7 @@ def _dataset_types() -> tuple[type, ...]:
 
 
 def _read_table(value: Any) -> pa.Table:
-    # Through the C interface, pyarrow 20 crashes at a view of strings whose texts are all short.
+    # Through the C interface, pyarrow 20 crashes on a string_view column whose texts are all short.
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatchReader):
@@ -238,10 +232,9 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
             column, field = value.iloc[:, place], table.schema.field(place)
             row = first_changed(column, field.type)
             if row is not None:
-                bound = (
-                    f"Row {row} is of the class {type(column.iloc[row]).__name__}, and Arrow makes {field.type} of all"
-                )
-                fix = "Make all values of one class, and instants ones without nanoseconds: .floor('us')."
+                given_class = type(column.iloc[row]).__name__
+                bound = f"Row {row} is of the class {given_class}, and Arrow turns all values into {field.type}"
+                fix = "Make all values of one class. Cut instants to microseconds: .floor('us')."
                 raise InvalidParameterValue("column", field.name, bound, fix)
 
 
@@ -259,7 +252,7 @@ def _convert_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray
 
 
 def convert_for_spark(table: pa.Table) -> pa.Table:
-    """Return a table of plain types with Spark's types. Refuse a column that would lose nanoseconds."""
+    """Convert a table of plain types to Spark's types. Refuse a column that would lose nanoseconds."""
     columns = dict[str, pa.ChunkedArray]()
     for field in table.schema:
         kind = convert_to_spark_type(field.type)
@@ -325,7 +318,7 @@ def _make_column_error(field: str, value: object) -> InvalidParameterValue:
 
 
 def _error_of_unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
-    """Return an error about the first column that Arrow cannot read by itself, else about the table."""
+    """Return an error about the first column that Arrow cannot read even alone, else about the table."""
     name, why = field, str(error)
     for column in list(getattr(value, "columns", ())):
         try:

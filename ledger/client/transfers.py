@@ -1,9 +1,9 @@
 """Copies of a queue's messages: to another queue, and to or from a Parquet file.
 
-Each commit of an import records how many row groups the import has sent. After an import died, the next import of the
-file into the same queue, under the same attempt id, continues after these row groups.
+Each commit of an import records how many row groups the import has sent. After an import died, another import of the
+file into the queue under the same attempt id continues after these row groups.
 
-The file is synced before it gets its name, by a hard link, or by a rename where links do not work.
+An export's file is synced before it gets its name, by a hard link, or by a rename where links do not work.
 
 `rules.copies` says why a copy is safe to retry.
 """
@@ -40,7 +40,7 @@ from ledger.store.protocol import Contents, CopiedMessage, QueueRecord, StoredMe
 
 #: KEY is the metadata entry that describes the export, as JSON. FORMAT is the format that this release writes.
 KEY, FORMAT = b"ledger.export", 1
-#: The metadata entry with the number of rows in each row group, which a rewriting program changes.
+#: The metadata entry with the number of rows of each row group. It shows whether another program rewrote the file.
 GROUPS_KEY = b"ledger.export.rows"
 _INSTANT = pa.timestamp("us", "UTC")
 _ATTRIBUTE = pa.struct([("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())])
@@ -246,7 +246,7 @@ def _make_message(row: Mapping[str, Any], queue: Mapping[str, str], path: str, n
             if row[name] is None:
                 raise InvalidParameterValue(name, None, "Must not be null")
     except LedgerError as error:
-        advice = f"{error.advice} Earlier row groups are imported. A further import of the file continues after them."
+        advice = f"{error.advice} Earlier row groups are imported. An import under the same attempt id continues."
         raise InvalidParameterValue(f"row {number}", path, f"It cannot be imported: {error.message}", advice) from error
     kept_since = row["enqueued_at"] or row["sent_at"]
     return CopiedMessage(entry, milliseconds_of(kept_since), milliseconds_of(row["available_at"]), sender)
@@ -296,13 +296,13 @@ def _with_progress_in_advice(progress: CopyProgress) -> Iterator[None]:
     try:
         yield
     except OverLimit as error:
-        before = f"{progress.messages:,} messages of this copy are there: copy again then, and the rest follows."
+        rest = f"Then repeat the call: it continues after the {progress.messages:,} copied messages."
         advice = error.advice.replace(NOTHING_SENT, "")
-        raise OverLimit(error.message, f"{advice} {before}" if progress.messages else error.advice) from None
+        raise OverLimit(error.message, f"{advice} {rest}" if progress.messages else error.advice) from None
 
 
 def _read_remaining(source: Access, record: QueueRecord, progress: CopyProgress) -> Contents:
-    """Return the messages left to copy: after the marks of `progress`, and arrived before the copy began."""
+    """Return the messages left to copy: those behind the copied ones that had arrived when the copy began."""
     if not progress.parts:
         return source.store.contents(record, source.clock)
     until, *place = progress.marks
@@ -325,7 +325,7 @@ def _copy_message(message: StoredMessage, target: QueueRecord) -> CopiedMessage:
     try:
         message_rules.require_size(entry, target.attributes)
     except LedgerError as error:
-        advice = f"It is the message {message.message_id}. {error.advice} Copy again then: the rest follows."
+        advice = f"It is the message {message.message_id}. {error.advice} Then copy again: the rest follows."
         raise InvalidParameterValue("target", target.name, error.message, advice) from error
     return CopiedMessage(entry, message.position.arrived_at, message.available_at, message.sender_id)
 

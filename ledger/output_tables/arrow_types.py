@@ -11,8 +11,8 @@ Types that libraries hand over, and what this module makes of them:
     all other extensions                          refused: their storage alone does not say what they mean
     union                                         refused: a column of Delta has one type
 
-Unsigned numbers become the next longer signed type, nanoseconds become microseconds, and decimals of more than 38
-digits get 38. Types without a Delta type, such as times of day and durations, are refused.
+For Delta, unsigned numbers get a longer signed type, instants microseconds, and decimals at most 38 digits. Types that
+Delta lacks, such as times of day and durations, are refused.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def _advice_on(kind: pa.DataType) -> str:
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type of a type of Delta's log; None if it has none here."""
+    """Return the Arrow type of a type of Delta's log, or None."""
     kind = drop_char_length(kind)
     if isinstance(kind, str):
         digits = parse_decimal(kind)
@@ -423,9 +423,9 @@ def widen_decimals(
 ) -> dict[str, Any]:
     """Return the schema for a new table, with wider decimals where only the first values decided the width.
 
-    A column of which a value uses all digits, or of nulls, gets decimal(38,18), as in Spark. A type that does not fit
-    into it gets 38 digits and keeps its scale. Decimals inside nested types are always widened, and columns in
-    `declared` never.
+    A column of nulls, or with a value that uses all digits, gets decimal(38,18), as in Spark. A type that does not fit
+    into decimal(38,18) gets 38 digits and keeps its scale. Decimals inside nested types are always widened, and columns
+    in `declared` never.
     """
     free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
     fields = [

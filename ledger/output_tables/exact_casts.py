@@ -1,7 +1,7 @@
 """Casts of Arrow's values that change no value.
 
-If a cast may change a value, each value is checked: Arrow refuses a change, or this module compares the value with its
-cast back. The error names the first value of the column that would change.
+If a cast may change a value, Arrow refuses the change, or this module casts the result back and compares. The error
+names the first value of the column that would change.
 """
 
 from __future__ import annotations

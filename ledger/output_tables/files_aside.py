@@ -1,6 +1,6 @@
 """Files that delta-rs writes into a folder below an output table, with corrected statistics and partitions.
 
-A later commit publishes the files, with the corrections. Some statistics and partitions of delta-rs mislead readers:
+The statistics and partitions of delta-rs mislead readers in these cases:
 
 - *Bounds of decimals.* delta-rs writes them as floats, so a reader that filters by a long value may skip its file. If
   one column has no bounds, deltalake's own dataset finds no row by a filter on it. So each file gets the exact bounds
@@ -8,8 +8,8 @@ A later commit publishes the files, with the corrections. Some statistics and pa
 - *NaN and infinity.* Spark takes NaN for greater than all numbers, but delta-rs's bounds leave NaN out. With infinity,
   deltalake's dataset finds no row by a filter on the column. So a write with NaN or infinity gets no statistics but
   numbers of rows: no reader skips such files.
-- *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes its session's. The commit adds a Z, for
-  UTC.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark then takes its session's. `correct_file` adds a Z,
+  for UTC.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _with_bounds(statistics: str, bounds: Bounds) -> str:
             inner[path[-1]] = values[number]
 
     def marked(value: object) -> str:
-        # json cannot write a Decimal: replace a mark by the number's text.
+        # json cannot write a Decimal: write a mark, and later replace the mark by the number.
         mark = f"\x00{len(numbers)}\x00"
         numbers[json.dumps(mark)] = format(value, "f")
         return mark

@@ -49,7 +49,7 @@ class OutputPublishing(Protocol):
         """The settings by which the engine reaches the storage."""
 
     def look(self, location: str) -> Target | None:
-        """Return a table as of its newest version; None if there is none."""
+        """Return the id and the demands of a table, as of its newest version; None: there is no table."""
 
     def make(self, location: str, demands: Demands, now: int) -> None:
         """Make an empty table. If several callers do so at once, only one call has an effect."""
@@ -64,7 +64,7 @@ class OutputPublishing(Protocol):
     def why_not_widened(self, location: str) -> str | None:
         """Return why `evolve` gives a table no wider types, in words that can follow "because of".
 
-        None: it does, or there is no table.
+        None: `evolve` can, or there is no table.
         """
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
@@ -95,7 +95,7 @@ class ForeignTables(Protocol):
     name: str
 
     def read_output_log(self, location: str, application: str) -> OutputLog:
-        """Return a user's table, and the committed version of the transaction id `application`.
+        """Return a table's OutputLog, with the committed version of the transaction id `application`.
 
         Raises OutputUnreadable if the engine cannot see or read a table. Raises it also if the table forgets
         transactions and has no version of this id. Callers never take this error for "not committed".

@@ -1,7 +1,7 @@
-"""The publishing of files to output tables by delta-rs, and wider columns of a table.
+"""The publishing of files to output tables by delta-rs, and the widening of a table's columns.
 
-Only Spark can change a type in place, and many readers do not read such a table. A stored value that the new type does
-not hold exactly is an error.
+Only Spark can change a type in place, and many readers do not read the table then. So `widen` writes the table anew. A
+stored value that the new type does not hold exactly is an error.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from ledger.runtime import threads
 log = logging.getLogger("ledger.output")
 #: A larger table is not written anew for the rows of a write.
 WIDENED_BYTES = 1 << 30
+#: Properties of tables that are not written anew.
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
@@ -58,8 +59,8 @@ def widen(
     """Write a table anew with the types of `columns`, which were found for the `loaded` version.
 
     Raises:
-        ColumnsDiffer: The table is not written anew here, or a value would change.
-        Conflict: Others committed after that version. They may have widened the columns further.
+        ColumnsDiffer: The table is of a kind that is not written anew, or a value would change.
+        Conflict: Others committed after that version, and may have widened the columns further.
     """
     _require_plain(loaded, columns)
     names = {one["name"] for one in schema_of(loaded)["fields"]}
@@ -132,7 +133,7 @@ def why_not_widened(loaded: DeltaTable) -> str | None:
     why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
     odd = find_odd_path(loaded)
     why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
-    why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
+    why += [f"its {size:,} bytes (at most {WIDENED_BYTES:,} are rewritten)"] * (size > WIDENED_BYTES)
     return why[0] if why else None
 
 

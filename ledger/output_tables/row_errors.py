@@ -34,10 +34,10 @@ _NOT_OF_ROWS = re.compile(
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
 _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
 _DISK_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
-#: How libraries write such an error, if their exception has no `errno`.
+#: How libraries write an error about a full or failing disk, if their exception has no `errno`.
 _NUMBER = re.compile(rf"(?P<said>{_DISK_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_DISK_SENTENCES})")
-#: How Java writes such an error: a class, a colon and the system's sentence. Other classes, "Caused by: ", or a text
-#: with an executor that ends with "): " may come first.
+#: How Java writes a disk error: a class, a colon and the system's sentence. Other classes, "Caused by: ", or a text
+#: that names an executor and ends with "): " may come first.
 _DISK_ERROR_OF_JAVA = re.compile(
     r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
     rf": [^\n]*?(?P<said>{_DISK_SENTENCES})",
@@ -46,7 +46,7 @@ _DISK_ERROR_OF_JAVA = re.compile(
 _QUOTES_A_VALUE = re.compile(
     r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
-#: The error of a Python worker that imports a module which asks for a session: `@udf("double")` at its top level.
+#: The error of a Python worker that imports a module with `@udf("double")` at its top level, which needs a session.
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
 _WORKERS_IMPORT = (
     "Spark's Python workers import this module, and have no session: make its UDFs inside a function, or move them to "
@@ -62,7 +62,7 @@ _PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class RowError(NamedTuple):
-    """An exception as users see it. `place` is the innermost line of the user's code, as `file.py:7`."""
+    """An exception as users see it. `place`: the innermost line of the user's code, or of a library (`file.py:7`)."""
 
     type: str
     message: str
@@ -70,7 +70,7 @@ class RowError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The error in one line, as a message's reason."""
+        """The error in one line: the reason that is recorded for a message that failed."""
         words = f"{self.type}: {self.message}" if self.message else self.type
         return f"{words} ({self.place})" if self.place else words
 

@@ -1,6 +1,6 @@
-"""The columns and constraints of output tables as delta-rs reads, makes and adds them.
+"""The columns and constraints of output tables, as delta-rs reads, makes and adds them.
 
-delta-rs refuses such rows, but names neither the constraint nor the row.
+delta-rs refuses a row that breaks a constraint, but names neither. This module finds both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRIES = 5
 def translating_column_errors(
     location: object, why_not_widened: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Turn ColumnsDiffer into OutputNotWritten. If `why_not_widened` returns a reason, the error offers no widening."""
+    """Turn ColumnsDiffer into OutputNotWritten, without an offer to widen if `why_not_widened` returns a reason."""
     try:
         yield
     except ColumnsDiffer as error:
@@ -170,7 +170,7 @@ def _checks_of(loaded: DeltaTable) -> Iterator[tuple[str, str]]:
 def _find_first_broken(checks: Mapping[str, str], rows: pa.Table) -> tuple[str, int] | None:
     try:
         with tempfile.TemporaryDirectory(prefix="ledger-rows-") as folder:
-            # delta-rs queries only Delta tables, so make one of the rows.
+            # delta-rs queries only Delta tables, so write the rows to one.
             numbers = pa.array(range(rows.num_rows), pa.int64())
             write_deltalake(folder, rows.append_column(ROW, numbers))
             query = QueryBuilder().register("rows", DeltaTable(folder))

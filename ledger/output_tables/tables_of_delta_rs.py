@@ -61,7 +61,8 @@ from ledger.store.protocol import ArrowOutputs
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 #: How often a commit is tried at most while other writers commit.
 TRIES = 10
-DIGITS = 15
+#: A decimal with more digits may change as a float.
+EXACT_DIGITS = 15
 
 
 def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Columns:
@@ -333,7 +334,7 @@ def _has_long_decimal(kind: pa.DataType) -> bool:
     """Return whether a type has a decimal, also in a struct, whose bounds delta-rs would round to floats."""
     if pa.types.is_struct(kind):
         return any(_has_long_decimal(kind.field(number).type) for number in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind) and kind.precision > DIGITS)
+    return bool(pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS)
 
 
 def _copy_nested_columns(rows: pa.Table) -> pa.Table:

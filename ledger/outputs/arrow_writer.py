@@ -33,7 +33,7 @@ class ArrowWriter:
         if table_rows is None:
             bound, fix = (
                 "Must be a DataFrame or an Arrow table",
-                "Of a list of dictionaries: pa.Table.from_pylist(rows).",
+                "For a list of dictionaries: pa.Table.from_pylist(rows).",
             )
             raise InvalidParameterValue("rows", type(rows).__name__, bound, fix)
         table_rows = _with_ids_as_texts(table_rows)
@@ -51,7 +51,7 @@ class ArrowWriter:
         )
         self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
-        # Raises UnsafeStorage or StorageFailed for the storage.
+        # This call is made for its errors: UnsafeStorage and StorageFailed.
         outputs.publishing(self._place.text)
 
     @property

@@ -35,8 +35,8 @@ def make_failed_rows(
 ) -> pa.Table:
     """Return a row (SCHEMA) for each message of a grant. Bodies come from `stored`.
 
-    `reasons` has the columns message_id and reason; the first row about a message counts. If `stored` is empty, none
-    counts.
+    `reasons` has the columns message_id and reason; the first row about a message counts. If `stored` is empty,
+    `reasons` is not read.
     """
     reason_by_id: dict[str, Any] = {}
     if reasons is not None and stored:

@@ -1,4 +1,4 @@
-"""The messages that a write acknowledges or gives back: all, those that rows name, or all but the failed."""
+"""The messages that a write acknowledges or releases: all, those that rows name, or all but the failed ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
-#: The name of a column that we add to the user's: the parts of the values.
+#: The name of a column that is added to the user's columns: the parts of each handle.
 _PARTS = "ledger_parts_of_the_handle"
 
 
@@ -180,7 +180,7 @@ def _join_bitmaps(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """Return the claim's named messages (RUNS), the number of other named messages, and that of messages not named."""
+    """Return the claim's named messages (RUNS), and the numbers of other named and of other claimed messages."""
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, wanted_runs = (
@@ -248,13 +248,13 @@ class OutputRows(Protocol):
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the rows and their types."""
+        """See Writer."""
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column names."""
+        """See Writer."""
 
     def find_named_failed(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the failed rows names."""
+        """See Writer."""
 
 
 class Chosen(NamedTuple):
@@ -267,8 +267,8 @@ class Chosen(NamedTuple):
 def choose_messages(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Each value of `messages` must name a message of the claim. Unless `messages` is a column of the rows, their columns
-    of CARRIED may name only acknowledged messages, and must name all if `messages` is given.
+    Each value of `messages` must name a message of the claim. Unless `messages` is a column of the rows, the columns of
+    CARRIED may name only acknowledged messages. If `messages` is given, each of these columns must name all or none.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -455,13 +455,13 @@ def give_back_each(
     hidden = postponed if timeout else None
     return [
         Action(
-            *(Verb.CHANGE, grant.receipt_id, some, timeout, True),
+            *(Verb.CHANGE, grant.receipt_id, part, timeout, True),
             reason=why,
             counted=counted,
             postponed=hidden,
             mark=mark + number,
         )
-        for number, (why, some) in enumerate(_group_by_reason(queue, runs.select(RUNS.names), reasons, without))
+        for number, (why, part) in enumerate(_group_by_reason(queue, runs.select(RUNS.names), reasons, without))
     ]
 
 

@@ -1,8 +1,8 @@
 """The two writers of DataFrames (see `writers.Writer`), and the staged rows that one commit publishes.
 
 Published files stay in their folder. VACUUM removes the files of a writer that died, usually when they are 7 days old.
-So a writer that began more than two days ago does not publish. VACUUM skips folders whose names begin with _, so this
-folder's name does not.
+So a writer that began more than two days ago does not publish. VACUUM skips folders whose names begin with _, so the
+name FOLDER begins with a letter.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ledger.output_tables.schemas import correct_offer
 from ledger.outputs.messages import Named, resolve_array, resolve_column, resolve_ids
 from ledger.outputs.targets import (
     describe_different_columns,
-    empty_writer,
     is_about_columns,
+    make_empty_table,
     not_written,
     read_partitions,
     read_spark_table,
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 #: Up to this many rows, the driver itself reads the column that names messages, in some 40 bytes of memory an id.
 MOST_BY_DRIVER = 8_000_000
-#: Writers that died leave logs, which no VACUUM removes. This many of the newest folders older than two days are
-#: searched.
+#: Writers that died leave logs, which no VACUUM removes. `tidy` searches the newest folders older than two days, at
+#: most this many.
 TIDIED_WRITES = 20
 
 
@@ -102,7 +102,6 @@ class StagedRows:
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
-        """Return which messages a column of the written rows names."""
         named = self._resolve_by_driver(column)
         if named is None:
             written = self._spark.read.format("delta").load(name_for_spark(self._place))
@@ -169,7 +168,7 @@ class _DataFrameWriter:
 
     @contextlib.contextmanager
     def _parting_failed_rows(self) -> Iterator[None]:
-        """Compute the rows once for the block, and take out the failed rows."""
+        """If the caller named a column of failures, compute the rows once, and take out the failed rows."""
         if self._failed is None:
             yield
             return
@@ -246,7 +245,6 @@ class StagedWriter(_DataFrameWriter):
 
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
-
         location = self._place.text
         self._staged = StagedRows(self._publishing, self._spark, location, self._clock())
         try:
@@ -340,7 +338,7 @@ class SparkWriter(_DataFrameWriter):
         rows = fit_frame(self._rows, self._after.schema)
         if self._place is None or read_spark_table(self._spark, self._place.text) is None:
             self._require_writable_values(rows)
-        made = empty_writer(self._table, self._place, rows, properties_of(self._after))
+        made = make_empty_table(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
         # A new table of the catalog has its place only now.
         self._outputs.require_allowed(made.text)

@@ -1,4 +1,4 @@
-"""The output table that a user names."""
+"""The output table that a user names: its place and columns, and how Spark makes it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 
 
 @releasing
-def empty_writer(
+def make_empty_table(
     table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
 ) -> Location:
     """Make an empty table with the columns of `rows` if there is none. Return its place.
@@ -159,7 +159,7 @@ def not_written(table: object) -> Iterator[None]:
 
 
 def restate_refusal(location: str, failure: Exception) -> OutputNotWritten | None:
-    """Return a new OutputNotWritten for a failure that is one: the failure becomes its cause."""
+    """Return a copy of an OutputNotWritten, to be raised from it; None for other failures."""
     return (
         OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
     )
@@ -225,7 +225,7 @@ def _require_delta_or_nothing(table: object, folder: Path) -> None:
     """Refuse a file, an unreadable folder, and a folder with visible files that is no Delta table."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
-        # FOLDER is not counted: a write that stages rows for a new table makes it before there is a table.
+        # FOLDER is not counted: a write that stages rows for a new table makes FOLDER before the table.
         names = [] if is_delta else [entry.name for entry in folder.iterdir()]
         others = [name for name in names if name[0] not in "._" and name != FOLDER]
     except FileNotFoundError:

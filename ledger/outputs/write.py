@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgement(NamedTuple):
-    """The messages (RUNS) that a write acknowledges with its rows, and its actions on other messages of the claim."""
+    """The messages that a write acknowledges with its rows, and its actions on other messages of the claim."""
 
     done: pa.Table
     beside: Sequence[Action] = ()
@@ -58,7 +58,7 @@ def retry_lost_races(
 class WrittenOutput(NamedTuple):
     """How many messages were acknowledged with rows, and how many others were changed.
 
-    If an `earlier` call under the same receipt wrote the rows, this call's rows are not in the table.
+    `earlier`: an earlier call under the same receipt wrote the rows, and this call's rows are not in the table.
     """
 
     done: int
@@ -107,7 +107,7 @@ def write_output(
     Args:
         grant: the claim, or a part of it.
         decide: is called after the rows are computed.
-        open_ending: takes the messages that are acknowledged or released, and returns the context for that.
+        open_ending: takes the messages that are acknowledged or released, and returns the context for the write.
         failed: a column of the rows, or None. Rows with a value in this column are not written.
     """
     record, writer = access.record(), make_writer(access, rows, table, failed, asked)
@@ -179,11 +179,11 @@ def _write(
         try:
             fenced = outputs.is_fenced(location, identifier)
             written = outputs.confirm_or_fence(location, identifier)
-        except OutputUnreadable as silent:
+        except OutputUnreadable as unreadable:
             if isinstance(failure, _OutcomeUnknown):
                 raise
-            both_reasons = f"{silent.reason}; the write itself failed: {reason(failure)}"
-            raise OutputUnreadable(location, both_reasons, silent.gone) from failure
+            both_reasons = f"{unreadable.reason}; the write itself failed: {reason(failure)}"
+            raise OutputUnreadable(location, both_reasons, unreadable.gone) from failure
         writer.ended(written=written)
         if not written:
             outputs.undo(record, runs, identifier, clock)
@@ -202,10 +202,7 @@ class _OutcomeUnknown(Exception):
 
 
 def _try_write(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Write the rows. Return None if the rows are certain to be in the table.
-
-    After a returned error, too, the rows may be in the table.
-    """
+    """Write the rows. Return None if they are certainly in the table, or an error after which they may be in."""
     try:
         if not writer.write(location, output_doubts.application(identifier), metadata):
             return _OutcomeUnknown()

@@ -102,8 +102,7 @@ class Writer(Protocol):
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         """Write the rows in one commit, under the transaction id `application`. Raises any error.
 
-        Earlier commits may change the table's columns. Returns False if only the table can show whether the rows are
-        in.
+        Earlier commits may change the table's columns. Returns False if only the table shows whether the rows are in.
         """
 
     def ended(self, *, written: bool) -> None:

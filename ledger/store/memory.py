@@ -217,7 +217,7 @@ class MemoryReceives(MemoryQueues):
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             version: int | None = None
             answers: list[Received] = []
-            # A message that is granted below is of no earlier receive.
+            # Messages that are granted below are not held yet.
             held = [_find_held(queue, stored, request.attempt_id, now) for request in requests]
             free = [] if all(held) else self._select_receivable(queue, stored, states, now)
             remaining: list[Place] | None = None

@@ -44,7 +44,7 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
-    #: Messages that arrived up to this instant count as expired, whatever the period is now (-1: nothing is noted). See
+    #: Messages that arrived up to this instant count as expired, whatever the retention period is now (-1: none). See
     #: Retention.
     expired_before: int = -1
     #: When `expired_before` was noted, by the noting process's clock (-1: not known).
@@ -73,9 +73,9 @@ class QueueRecord:
         return max(self.created_at, self.modified_at, self.noted_at)
 
     def put_back(self, now: int, skew: int) -> QueueRecord:
-        """Return the queue after the repair of a clock that was ahead: no instant is later than `now`.
+        """Return the queue after the repair of a clock that was ahead: no instant is later than `now` + `skew`.
 
-        Returns the queue itself if none of its instants is later by more than `skew`.
+        Returns the queue itself if that is true already.
         """
         if self.latest <= now + skew:
             return self
@@ -121,7 +121,7 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 
 
 class CopiedMessage(NamedTuple):
-    """A message to copy from another queue, which keeps the message since `kept_since`."""
+    """A message to copy. Its source has kept it since `kept_since`."""
 
     entry: Entry
     kept_since: int
@@ -436,7 +436,7 @@ class Store(Protocol):
         Raises:
             InvalidParameterValue: The new queue's RedrivePolicy names a queue that cannot be its target.
             QueueDeletedRecently: The new queue has intervals (`rules.limits`), and a queue of the name was deleted
-                within the setting deletion_interval.
+                less than deletion_interval (a setting) ago.
         """
 
     def queue(self, name: str) -> QueueRecord:
@@ -448,12 +448,11 @@ class Store(Protocol):
     def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         """Change the queue's attributes and tags.
 
-        Calls `change` again whenever another change committed first. Raises QueueDoesNotExist, and what `change`
-        raises.
+        Calls `change` again after another change committed first. Raises QueueDoesNotExist, and what `change` raises.
         """
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
-        """Remove the queue and its messages (on Delta tables by three commits). Raises QueueDoesNotExist.
+        """Remove the queue and its messages (on Delta tables by up to three commits). Raises QueueDoesNotExist.
 
         After the return no message is moved to the queue.
         """
@@ -512,7 +511,7 @@ class Store(Protocol):
         """
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Make the messages of a receipt visible that are deleted, or in doubt and no longer held. Return how many.
+        """Make visible the messages of a receipt that are deleted, or in doubt and no longer held. Return how many.
 
         Raises OutputUnreadable when an output table exists and cannot be asked or fenced.
         """
@@ -556,7 +555,7 @@ class Store(Protocol):
         """Delete every message stored now. Return how many.
 
         A FIFO queue forgets all deduplication ids (on Delta tables by further commits). On queues with intervals
-        (`Limits.has_intervals`), raises PurgeQueueInProgress within the setting purge_interval of the last purge.
+        (`Limits.has_intervals`), raises PurgeQueueInProgress for purge_interval (a setting) after the last purge.
 
         With `older_than`, delete only messages sent more than these milliseconds before the call. Such a purge keeps
         all deduplication ids, has no interval and begins none.
@@ -567,7 +566,7 @@ class Store(Protocol):
     ) -> Contents:
         """Return every message that is not deleted, expired or moved, held or not.
 
-        Returns only messages after the position `after`, and only messages that arrived no later than `until`. A
+        If given, `after` is a position before all of these messages, and `until` an instant at which all had arrived. A
         message that is deleted meanwhile may be missing.
         """
 

@@ -76,7 +76,7 @@ def test_moves_are_not_refused_and_count(make_queue, clock):
 def test_a_copy_stops_at_the_bound_and_goes_on_when_there_is_room(make_queue, clock):
     queue, target = make_queue(Lanes=1), make_queue(Lanes=1, MaximumMessages=120)
     queue.send([f"m{n}" for n in range(150)])
-    with pytest.raises(OverLimit, match="100 messages of this copy are there: copy again") as told:
+    with pytest.raises(OverLimit, match="repeat the call: it continues after the 100 copied messages") as told:
         queue.copy_to(target)
     assert target.counts().visible == 100 and "Nothing was sent" not in str(told.value)
     target.set_attributes({"MaximumMessages": 150})

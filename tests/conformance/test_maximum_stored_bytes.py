@@ -97,7 +97,7 @@ def test_moves_are_not_refused_and_count(make_queue, clock):
 def test_a_copy_stops_at_the_bound_and_goes_on_when_there_is_room(make_queue, clock):
     queue, target = make_queue(Lanes=1), make_queue(Lanes=1, MaximumStoredBytes=200 * KILO)
     queue.send(texts(150, KILO))
-    with pytest.raises(OverLimit, match="100 messages of this copy are there: copy again"):
+    with pytest.raises(OverLimit, match="repeat the call: it continues after the 100 copied messages"):
         target.set_attributes({"MaximumStoredBytes": 140 * KILO})
         queue.copy_to(target)
     assert target.counts().visible == 100

@@ -4,9 +4,9 @@
 sends. A message's id is `(segment, seq)`. Its `seq` is its *ordinal*: its place in the segment. Each segment is sent to
 a *lane* of its queue: a partition of the table `visibility`, the unit in which commits conflict. A *run* is `(segment,
 first_seq, last_seq)`: neighbouring messages of a segment, both ends included. A message's *record* is a `Record` of
-`rules.visibility`. A row of `visibility` has a run, or a *set* (only some messages of a run), and their one record. A
-message without a row was never received. No row has a state such as "in flight": the store computes it from the record,
-the message's times, the queue's retention, and the time.
+`rules.visibility`. A row of `visibility` has a run, or a *set* (only some messages of a run), and their common record.
+A message without a row was never received. No row has a state such as "in flight": the store computes it from the
+record, the message's times, the queue's retention, and the time.
 
 A lane's *head row* (its segment is '') has no messages. Its `revision` counts the lane's commits, and its `received_at`
 is the time of the last one. In memory a record is a *code*, a small number that equal records share. All messages of
@@ -70,5 +70,5 @@ thinly. A set is one row, with a bit for each ordinal from the set's first messa
     wide  3    s1         0    8  | A       1     12:00:30   12:00:10   -        | -        101010101
     wide  3    s1         1    9  | A       1     12:00:30   -          -        | -        101010101
 
-In memory all messages are in runs: see `model/run_sets.py`.
+In memory all messages are in runs: see `model/message_runs.py`.
 """

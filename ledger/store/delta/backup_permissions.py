@@ -3,13 +3,13 @@
 **A backup is as private as its ledger.** Its group and all others get at most the rights that they have on every folder
 and file of the ledger's tables. A closed folder above the ledger counts, too: it does not protect a backup on another
 disk. If the backup has another group than the ledger, this group gets what others have. Users and groups whom an ACL
-names may be among both, so neither gets more than each of the named.
+names may be in the group or among the others, so neither gets more than each of them.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
 restores, the owner. Each folder takes those of the folder at its place. A new partition takes those of its table,
-limited to what each replaced partition let its group and others do. Files take those of later files in their folder,
-limited by each replaced file in the same way. If this user cannot give a group away, the new group gets no more than
-others have, on later files, too.
+limited to what each replaced partition let its group and others do. Files take those that new files in their folder
+get, limited by each replaced file in the same way. If this user cannot give files to the group, the group that they
+have gets no more than others have, also on later files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FolderRights(NamedTuple):
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
     def limit_for_files(self, bits: AccessBits) -> FolderRights:
-        """Return the rights of later files in such a folder."""
+        """Return the rights for new files in such a folder, limited to `bits`."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
         # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
         mode = mode_of_acl(acl) if acl else bits.intersect(access_bits(self.mode, self.acl)).limit_mode(self.mode)
@@ -100,7 +100,7 @@ def keep_permissions(replaced: Path, made: Path) -> str:
     if not all(one.group for one in kept):
         group = name_of_group(top.group)
         not_kept.append(
-            f"the group {group} of what was there is not kept, as only root or a member of it can: "
+            f"the group {group} of what was there is not kept, as only root or its members can keep it: "
             f"run `ledger share {shlex.quote(str(replaced))} --group {group}` as root"
         )
     if not all(one.privacy for one in kept):
@@ -184,7 +184,7 @@ class Privacy(NamedTuple):
     bits: AccessBits
 
     def limit(self, path: Path) -> bool:
-        """Take further rights from a file or folder. Return whether the file system allows it."""
+        """Take from a file or folder the rights that exceed these. Return whether the file system allows it."""
         status, bits = path.stat(), self.bits
         if status.st_gid != self.group:
             # The ledger's group is among the others here.
@@ -215,7 +215,7 @@ def privacy_of(root: Path, tables: Iterable[Path]) -> Privacy:
 
 
 def _bits_at(path: Path, group: int) -> AccessBits:
-    """Return what a folder lets a group and all others do: nothing if they may not enter a folder above it."""
+    """Return what a folder lets a group and all others do: nothing if a folder above it is closed to them."""
     bits = _bits_of(path, group)
     for above in Path(os.path.realpath(path)).parents:
         entering = _bits_of(above, group, has_content=False)

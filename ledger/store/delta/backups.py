@@ -1,15 +1,15 @@
 """Backups: consistent copies of a ledger, and ledgers made from them.
 
 **Which versions belong together.** Nothing is locked, so others commit while the tables' versions are taken in turn.
-`visibility` comes first: a later version of `messages` has all messages that its rows are about, apart from finished
-ones, whose rows upkeep of the restored ledger drops. If `messages` came first, upkeep could drop a finished message and
-its rows in between, and the message would come back. `queues` and `tasks` come next: upkeep drops the rows of a queue
-that was deleted meanwhile. `receipts` is filled, and comes last. Its rows about later versions of `visibility` are
-removed from the copy.
+`visibility` comes first: a later version of `messages` has all messages that its rows are about, except finished
+messages. Upkeep of the restored ledger drops the rows about these. If `messages` came first, upkeep could drop a
+finished message and its rows in between, and the message would come back. `queues` and `tasks` come next: upkeep drops
+the rows of a queue that was deleted meanwhile. `receipts` is filled, and comes last. Its rows about later versions of
+`visibility` are removed from the copy.
 
-**What a backup has.** FOLDER has a Delta table for each table of the ledger: the data files of one version, and a log
-that begins with its checkpoint. The manifest is written last. Until then, the file UNFINISHED shows that the backup is
-incomplete. `Ledger.open` refuses a folder that has either file.
+**What a backup has.** TABLES_FOLDER has a Delta table for each table of the ledger: the data files of one version, and
+a log that begins with its checkpoint. The manifest is written last. Until then, the file UNFINISHED shows that the
+backup is incomplete. `Ledger.open` refuses a folder that has either file.
 
 **What a restored ledger is.** Its tables have new ids. Their versions continue at the next multiple of a million,
 beyond those of the backup and of the replaced tables. So processes that have the earlier ledger open notice the
@@ -64,7 +64,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 
-#: Of Linux's renameat2.
+#: Arguments of Linux's renameat2.
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
@@ -184,7 +184,7 @@ def restore_backup(
             "Name a new folder, or give replace=True (--replace), which moves the present content aside.",
         )
     if backup.is_relative_to(place) or place.is_relative_to(backup):
-        raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")
+        raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor contain it")
     suffix = secrets.token_hex(4)
     made = place.with_name(f"{place.name}.restoring-{suffix}")
     with translating_errors(str(place), DeltaError):
@@ -214,7 +214,7 @@ def restore_backup(
                 made.rename(place)
             _sync(place.parent)
         except OSError as error:
-            # A mount from the same disk does not look like one.
+            # `ismount` does not recognize a mount from the same disk.
             if error.errno == errno.EBUSY:
                 raise _make_mount_error(place) from error
             raise
@@ -321,7 +321,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
     if "remove" in rows.column_names:
         rows = rows.filter(rows["remove"].is_null())
     if "txn" in rows.column_names:
-        # These name the version that was filled last, and the copy may have rows only up to an earlier one.
+        # A fill names the version that was filled last. The copy may have rows only up to an earlier version.
         fills = [
             transaction is not None and transaction["appId"].startswith(FILLS)
             for transaction in rows["txn"].to_pylist()

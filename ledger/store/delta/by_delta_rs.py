@@ -23,7 +23,7 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
         by_statement: bool = False,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: commits survive a power cut on a local path. For the others see DeltaRsTables."""
+        """`sync`: commits survive a power cut on a local path. For the other arguments see DeltaRsTables."""
         super().__init__(
             TABLES,
             locations,

@@ -21,10 +21,10 @@ DESCRIPTION = "spark.job.description"
 
 @contextmanager
 def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
-    """Mark the Spark jobs of the context by tags, and by a description after the user's own.
+    """Mark the Spark jobs of the context by tags, and except on Spark Connect, by a description after the user's own.
 
     The tags are `ledger`, `ledger.verb=…`, and, if given, `ledger.queue=…` and `ledger.receipt=…`. A job within another
-    job loses the session's tags, so the Spark context gets them, too, except on Spark Connect.
+    job loses the session's tags, so the Spark context, if there is one, gets them, too.
     """
     tag_values = {"verb": verb, "queue": queue, "receipt": receipt_id}
     all_tags = {"ledger", *(f"ledger.{name}={value}" for name, value in tag_values.items() if value)}
@@ -68,7 +68,7 @@ class SparkEngine(SparkTables, LedgerTables):
         by_statement: bool = False,
         advise: Callable[[StorageFailed], str] = advise_nothing,
     ) -> None:
-        """`sync`: commits survive a power cut on a local path, and direct commits on HDFS. For the others see
+        """`sync`: commits survive a power cut on a local path, and direct commits on HDFS. For the other arguments see
         SparkTables."""
         super().__init__(
             TABLES,

@@ -159,8 +159,7 @@ def _require_any(root: str, existing: Sequence[str]) -> None:
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:
-    """Raise LedgerError for a link, or if nothing shows that the table is a ledger's: a user's own may have the
-    name."""
+    """Raise LedgerError for a link, or if nothing shows that the table is a ledger's, and not another with its name."""
     if isinstance(place, Path) and place.is_symlink():
         advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
         raise LedgerError(f"{place} is a link", advice)

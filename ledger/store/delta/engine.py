@@ -31,7 +31,7 @@ from ledger.delta_log.statements import Paths
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.model.tables import TABLES, Where
 
-#: Each commit has `operation`. One with events also has `queue`, `at` and `owner`.
+#: Each commit has `operation`. A commit with events also has `queue`, `at` and `owner`.
 _FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("operation", "verb", "queue"), str),
     **{"at": int, "events": list, "read": dict, "losses": int},
@@ -49,7 +49,7 @@ def verb_of(metadata: Mapping[str, Any]) -> str:
 
 
 def is_of_upkeep(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a commit is upkeep's. One without a verb, such as an engine's VACUUM, counts."""
+    """Return whether a commit is upkeep's, or has no verb, as an engine's VACUUM."""
     return str(metadata.get("verb", "upkeep")) == "upkeep"
 
 
@@ -87,7 +87,7 @@ class Tables(Protocol):
         """Return the location of a table."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return a table's damage, or None. This reads the table: ask only after a failure."""
+        """Return a table's damage, or None. This reads the table: call it only after a failure."""
 
     def version(self, table: str) -> int:
         """Return the newest version."""
@@ -137,24 +137,22 @@ class Tables(Protocol):
         """Commit one blind append, and return the version.
 
         Args:
-            transactions: Pairs of application id and version. Each must be the application's first, or directly follow
-                its last version. Otherwise raises Conflict.
-            ends: The expected ends of segments. Otherwise raises SegmentTaken.
+            transactions: Pairs of application id and version. Raises Conflict unless each is the application's first,
+                or directly follows its last version.
+            ends: The expected ends of segments. Raises SegmentTaken for any other end.
             generation: The generation of the decision. If it is over, raises LogReplaced.
             beside: Further transactions, which are not checked.
             seen: A version that the caller has just read. An append without transactions tries to follow it first.
         """
 
     def extends_segments(self) -> bool:
-        """Return, without reading the storage, whether `append` can extend a segment. If not, it raises
-        SegmentTaken."""
+        """Return, without reading the storage, whether `append` can extend a segment, or raises SegmentTaken."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """Commit transactions without rows, and return the version. Only the first is checked: raises Conflict, see
-        `append`."""
+        """Commit transactions without rows, and return the version. Only the first is checked, as in `append`."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        """Remove the rows that a SQL predicate names. Literals for whole partitions are cheapest.
+        """Remove the rows that a SQL predicate names. Predicates with literals for whole partitions are cheapest.
 
         Raises LogReplaced if `generation`, that of the decision, is over.
         """
@@ -162,8 +160,8 @@ class Tables(Protocol):
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         """Join small files of some partitions of `messages`, and return whether any were joined.
 
-        Only rows that share an ordinal change (`delta_log.protocol.Ordinals`). With `growing`, the partitions still get
-        files, so smaller files stay for a later call.
+        Only rows that share an ordinal change (`delta_log.protocol.Ordinals`). With `growing`, for partitions that
+        still get files, joins only smaller files.
         """
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -176,10 +174,8 @@ class Tables(Protocol):
         """Return the version that was last committed under an application id, or None."""
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Make a version of a table, and all before it, survive a power cut. A repeated call costs next to nothing.
-
-        Without a table, do this for all versions that this process has seen.
-        """
+        """Make a version of a table, and all before it, survive a power cut; without a table, all that this process has
+        seen. A repeated call costs next to nothing."""
 
 
 class Publishing(Tables, Protocol):
@@ -200,7 +196,7 @@ class Publishing(Tables, Protocol):
     ) -> int:
         """Commit files that are below a table already, and return the version.
 
-        Raises Conflict as `append` does. A transaction None does not count.
+        Raises Conflict as `append` does. None in place of a transaction is ignored.
         """
 
 
@@ -216,7 +212,7 @@ class MessageFiles(Protocol):
     def files(self, at_least: int | None = None) -> tuple[int, pa.Table]:
         """Return the version and the data files of `messages` as SEGMENT_FILES, from the log alone.
 
-        No version newer than `at_least`, which the caller has just read, is looked for.
+        With `at_least`, a version that the caller has just read, looks for no newer version.
         """
 
     def files_sent_after(self, queue: str, instant: int) -> dict[str, int] | None:
@@ -271,7 +267,7 @@ class Engine(Tables, MessageFiles, Protocol):
         """
 
     def publishing(self) -> Publishing | None:
-        """Return the part that publishes files, or None if Spark itself commits what it wrote."""
+        """Return the publisher of files, or None if Spark itself commits what it wrote."""
 
     def create(self, table: str) -> None:
         """Make the table if it does not exist yet."""

@@ -136,7 +136,7 @@ def open_tables(
     if missing and (read_only or not create):
         contents = _describe_contents(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, contents, missing if len(missing) < len(TABLES) else ())
-    # This may be the machine's own clock, which confirms nothing.
+    # The clock of a local path may be the machine's own, which confirms nothing.
     confirming_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
@@ -166,7 +166,7 @@ def open_tables(
         mend(whole, folder.parent)
     try:
         if at_once:
-            # The comparison takes three requests in a row.
+            # `check_clock` takes three requests in a row.
             _run_at_once(check_clock, partial(check, existing))
         else:
             check(existing)
@@ -184,7 +184,7 @@ def open_tables(
             _create(chosen, name)
     check(missing)
     if place.is_local and settings.sync and not read_only:
-        # If a power cut damaged one of them, the ledger might not open.
+        # If a power cut damaged one of these versions, the ledger might not open.
         for name in TABLES:
             chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are unsafe while another process commits to the table.
@@ -252,7 +252,7 @@ def _create(engine: Engine, table: str) -> None:
 
 
 def _describe_contents(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
-    """Describe a root that lacks tables. Where only Spark lists it, it counts as empty."""
+    """Describe a root that lacks tables. A root that only Spark can list counts as empty."""
     if len(missing) < len(TABLES):
         return f"it has tables of a ledger, but not {', '.join(missing)}"
     if files is not None:
@@ -312,7 +312,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
 
         if not is_name(root[len(SCHEMA_PREFIX) :]):
             raise InvalidParameterValue(
-                "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
+                "root", root, "Must be schema:NAME, with a valid name of a schema", "Quote it: `a-b`."
             )
         return find_schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
     # The engines disagree on %20 in a URI, so a local root stays a path.
@@ -364,7 +364,7 @@ def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mappin
 
 
 def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
-    """Return the output tables of delta-rs: on S3 with the ledger's options for all buckets."""
+    """Return access to output tables through delta-rs. A ledger on S3 uses its options for all buckets."""
     from ledger.output_tables.tables_of_delta_rs import DeltaRsOutputTables
 
     return DeltaRsOutputTables(options, None if scheme in S3 else _options_for_bucket_of(spark), sync=sync)

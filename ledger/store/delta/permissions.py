@@ -48,7 +48,7 @@ class SharedLedger:
 
     `is_inherited`: later files are shared as well, whatever the umask of their process. False if the file system has no
     ACLs, or the system is not Linux. `to_open`: the commands that let the group, or everyone, enter folders above the
-    root. Until they are run, these users cannot use the ledger.
+    root, which they need in order to use the ledger.
     """
 
     root: str
@@ -90,11 +90,11 @@ def share_ledger(root: str, group: str, *, everyone: bool = False) -> SharedLedg
 
 
 def _make_sharing_error(folder: Path, entry: LocalEntry, group: str, number: int) -> StorageFailed:
-    """Return the error for an entry that this user may not share, with the way that shares all."""
+    """Return the error for an entry that this user may not share, with advice how to share all."""
     owners, me = {one.owner for one in (entry, *_entries(folder))}, name_of_user(os.geteuid())
     if owners == {os.geteuid()} and number not in (os.getegid(), *os.getgroups()):
         cause = f"{_describe(entry)}: {me} is not a member of the group {group}"
-        advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and call it again. Or call it as root."
+        advice = f"Run `sudo usermod -aG {group} {me}`, log in again, and repeat the call. Or call as root."
     else:
         cause = f"{_describe(entry)}: {me} may not share it"
         # Another user may own what is in a closed folder.
@@ -147,7 +147,7 @@ def look_over(root: str) -> Permissions | None:
     paths = frozenset(entry.path for entry, _ in wrong)
     opening = " and ".join(f"`{command}`" for _, command in closed)
     described = tuple(_describe(entry) for entry, _ in closed)
-    # Reads the owners of all files.
+    # `_command` reads the owners of all files.
     command = _command(folder, about) if faults else ""
     return Permissions(faults, is_shared(about), command, paths, described, opening)
 
@@ -163,7 +163,7 @@ def _find_closed_above(folder: Path, group: int, *, everyone: bool) -> Iterator[
         whom = "" if can_enter(about, acl, group) else "g" if about.group == group else "o"
         whom += "o" if everyone and not about.mode & stat.S_IXOTH and whom != "o" else ""
         if "g" in whom and acl is not None:
-            # On such a folder `chmod g+x` changes the mask, and not the group's entry.
+            # With an ACL, `chmod g+x` changes the mask, and not the group's entry.
             entries = f"g:{name_of_group(group)}:x{',o::x' if 'o' in whom else ''}"
             yield about, f"setfacl -m {entries} {shlex.quote(about.path)}"
         elif whom:
@@ -248,7 +248,7 @@ def _entries(root: Path) -> Iterator[LocalEntry]:
 def _open_entries(root: Path) -> Iterator[tuple[LocalEntry, int | None]]:
     """Yield the same as `_entries`, each with its descriptor, or None if this user may not open it.
 
-    By a path, root could give away the target of a link that replaced a file.
+    Without descriptors, root could give away the target of a link that replaced a file.
     """
     top = os.open(root, _OPENING | os.O_DIRECTORY)
     try:
@@ -295,7 +295,7 @@ def _open_file(path: str, name: str, folder: int, *, is_lock: bool) -> Iterator[
 
 
 def _entry(path: str | Path, *, is_lock: bool = False) -> LocalEntry | None:
-    """Return None for a link, for nothing, or if this user may not look."""
+    """Return the entry at a path; None for a link, if nothing is there, or if this user may not look."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
