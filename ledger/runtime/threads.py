@@ -222,7 +222,8 @@ class _ArrowUse:
                 self._given_up = others
                 return
             self.open()
-            while not others.isdisjoint(list(self.calls.values())) and time.monotonic() < until:
+            new = others - self._given_up
+            while not new.isdisjoint(list(self.calls.values())) and time.monotonic() < until:
                 time.sleep(LOOK_SECONDS)
 
     def open(self) -> None:

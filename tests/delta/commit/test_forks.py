@@ -174,6 +174,16 @@ for _ in range(20):
     assert queue.send(["beside a fork that waits"])
 os._exit(0)
 """
+STUCK_AND_SHORT = f"""{BUSY}
+threads.FORK_SECONDS = 0.5
+begin(busy, 3_600)
+assert ended_with(in_child(lambda: None)) == 0
+threads.FORK_SECONDS = 3_600
+begin(busy, 0.5)
+assert ended_with(in_child(lambda: None)) == 0, "a fork waits for the new call alone"
+assert ended == [0.5]
+os._exit(0)
+"""
 #: Signals that come while a fork waits: a handler's call is made, and Ctrl-C and SIGTERM are not lost.
 SIGNALLED = f"""{BUSY}
 import signal
@@ -231,8 +241,11 @@ def run(script, root):
 
 @pytest.mark.parametrize(
     "script",
-    [POOL, VERBS, LATER, THREADS, WAITED_FOR, STUCK, SIGNALLED],
-    ids=["a pool", "all verbs", "after a minute", "beside threads", "beside a call", "beside a stuck call", "signals"],
+    [POOL, VERBS, LATER, THREADS, WAITED_FOR, STUCK, STUCK_AND_SHORT, SIGNALLED],
+    ids=[
+        *("a pool", "all verbs", "after a minute", "beside threads", "beside a call"),
+        *("beside a stuck call", "beside a stuck and a short call", "signals"),
+    ],
 )
 def test_a_forked_child_goes_on_with_its_parents_ledger(root, script):
     run(OPENED + script, root)
