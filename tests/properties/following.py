@@ -22,7 +22,7 @@ class FollowingStore(MemoryStore):
 
     def held_by(self, queue: QueueRecord, attempt_id: str | None, now: int) -> list[set[str]]:
         """What the latest claims of an attempt still hold, as bodies: a receive has to answer one of them."""
-        messages = self._read_stored(queue).values()
+        messages = self._find_stored(queue).values()
         mine = [m for m in messages if attempt_id is not None and visibility.is_same_attempt(m.record, attempt_id, now)]
         last = max((m.record.received_at for m in mine), default=0)
         receipts = {m.record.receipt_id for m in mine if m.record.received_at == last}
@@ -30,7 +30,7 @@ class FollowingStore(MemoryStore):
 
     def permitted(self, queue: QueueRecord, now: int) -> tuple[list[MemoryMessage], int | None]:
         """What a receive may choose from, in order, and how many messages the quota leaves."""
-        stored = self._read_stored(queue)
+        stored = self._find_stored(queue)
         states = {place: self._status(queue, m, now) for place, m in stored.items()}
         quota, in_flight = limits_of(queue.attributes).maximum_in_flight, list(states.values()).count(Status.IN_FLIGHT)
         alive = [p for p in MemoryStore._receivable(queue, stored, states, now) if not self._dies(queue, stored[p])]

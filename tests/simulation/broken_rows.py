@@ -39,7 +39,7 @@ def tasks_of_any_id(stack: contextlib.ExitStack) -> None:
 
 def source_known_from_before(stack: contextlib.ExitStack) -> None:
     """A task went by what its process knew of the source when it began."""
-    _patch(stack, move_tasks.MoveTasks, "_as_it_is", lambda self: self._source)
+    _patch(stack, move_tasks.MoveTasks, "_read_source", lambda self: self._source)
 
 
 def tags_read_before(stack: contextlib.ExitStack) -> None:
@@ -57,7 +57,7 @@ def gone_is_not_looked_for(stack: contextlib.ExitStack) -> None:
     right = Queues.require
 
     def broken(self: Any, queue: Any, others: Any = ()) -> Any:
-        return (self._take_newest()[0], True) if not others else right(self, queue, others)
+        return (self._read_newest()[0], True) if not others else right(self, queue, others)
 
     _patch(stack, Queues, "require", broken)
 
