@@ -33,13 +33,15 @@ class FollowingStore(MemoryStore):
         stored = self._find_stored(queue)
         states = {place: self._status(queue, m, now) for place, m in stored.items()}
         quota, in_flight = limits_of(queue.attributes).maximum_in_flight, list(states.values()).count(Status.IN_FLIGHT)
-        alive = [p for p in MemoryStore._receivable(queue, stored, states, now) if not self._dies(queue, stored[p])]
+        alive = [
+            p for p in MemoryStore._select_receivable(queue, stored, states, now) if not self._dies(queue, stored[p])
+        ]
         return [stored[place] for place in alive], None if quota is None else quota - in_flight
 
-    def _receivable(
+    def _select_receivable(
         self, queue: QueueRecord, stored: dict[Place, MemoryMessage], states: dict[Place, Status], now: int
     ) -> list[Place]:
-        found = MemoryStore._receivable(queue, stored, states, now)
+        found = MemoryStore._select_receivable(queue, stored, states, now)
         if self.only is None:
             return found
         return [p for p in found if stored[p].entry.body in self.only or self._dies(queue, stored[p])]
