@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import pluralize, print_blocks, print_json, report
 from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules.visibility import Outcome
 
 if TYPE_CHECKING:
     from ledger.claim import Claim
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ledger.message import Message
     from ledger.queue import Queue
     from ledger.results import HandleOutcome, Settled
+
+
+STALE = Outcome.STALE.value
 
 
 @click.command(short_help="Receive messages, and hold them for a while.")
@@ -311,11 +315,13 @@ def _settle(
     if json:
         print_json(*(_make_outcome_document(outcome) for outcome in outcomes))
     else:
-        click.echo(f"{participle} {pluralize(sum(map(bool, outcomes)), 'message')}")
+        done = sum(bool(outcome) and outcome.outcome != STALE for outcome in outcomes)
+        click.echo(f"{participle} {pluralize(done, 'message')}")
     for outcome in outcomes:
-        if not outcome:
-            click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {outcome.error_message}", err=True)
-    return 0 if all(outcomes) else IN_PART
+        if not outcome or outcome.outcome == STALE:
+            why = outcome.error_message or "another receive got the message since; nothing was done"
+            click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {why}", err=True)
+    return IN_PART if any(not outcome or outcome.outcome == STALE for outcome in outcomes) else 0
 
 
 def _make_outcome_document(outcome: HandleOutcome) -> dict[str, Any]:

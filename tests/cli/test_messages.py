@@ -170,3 +170,15 @@ def test_a_receipt_may_come_on_stdin_and_that_of_nothing_does_nothing(cli, sent)
     for given in ("", "a\nb\n", '{"count": 1}\n'):
         ran = cli("delete", "work", "--receipt", "-", given=given)
         assert ran.code == 2 and "Nothing was done" in ran.err
+
+
+def test_a_stale_handle_is_not_counted_as_deleted(cli, sent):
+    """SQS answers it as a success, and nothing is deleted: a script has to see that."""
+    (old,) = cli("receive", "work", "--json", "--visibility-timeout", "0").documents
+    found = cli("receive", "work", "--all", "--json").documents
+    (new,) = (one for one in found if one["message_id"] == old["message_id"])
+    ran = cli("delete", "work", old["receipt_handle"])
+    assert (ran.code, ran.out) == (3, "deleted 0 messages\n") and ran.err.startswith("stale: ")
+    ran = cli("delete", "work", old["receipt_handle"], "--json")
+    assert (ran.code, ran.documents[0]["outcome"]) == (3, "stale")
+    assert cli("delete", "work", new["receipt_handle"]).code == 0
