@@ -111,7 +111,7 @@ def require_no_nul(value: Any) -> None:
     elif isinstance(schema, Mapping):
         kinds = {str(name): repr(kind) for name, kind in schema.items()}
     else:
-        # A DataFrame of pandas has no schema, and shows no names of inner fields.
+        # A DataFrame of pandas has no schema. Only its Arrow dtypes show the names of inner fields.
         kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
     for name, kind in kinds.items():
         if "\0" in f"{name}{kind}" or "\\x00" in kind:
@@ -148,7 +148,11 @@ def reading_by_library() -> Iterator[None]:
 
 
 def require_list(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
-    """Return a sequence as a list. Refuse a text, a row with named fields, and a value without an order, as a set."""
+    """Return a sequence as a list.
+
+    Refuse a text, bytes, a row with named fields, and any value that is no Sequence (such as a set, a NumPy array or a
+    generator).
+    """
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
         fix = "Put one value into a list; list(...) turns a set, an array, a column or a generator into a list."

@@ -11,7 +11,7 @@ from ledger.endpoint.wire import Refusal, Throttled
 
 Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
-#: Only requests that name a known key may have larger bodies, if signatures are verified.
+#: If the endpoint verifies signatures, only requests that name a known access key may have larger bodies.
 LARGE_BODY_BYTES = 65_536
 #: The rest of a refused body is read up to this multiple of the bound: after an early close, the client could lose the
 #: answer.

@@ -40,9 +40,9 @@ class SparkOutputTables:
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
     def fence_output(self, location: str, application: str, version: int) -> None:
-        # Spark's DataFrame writer commits each greater version of a transaction id, so its fence could follow a
-        # committed write. Delta's own transaction finds any version of the id in its snapshot, and conflicts with any
-        # later one.
+        # Spark's DataFrame writer commits any version above the last committed version of a transaction id. So a fence
+        # by that writer could succeed after the write was committed. Delta's own transaction finds any version of the
+        # id in its snapshot, and conflicts with a later commit of the id.
         from ledger.delta_log.spark_commits import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
@@ -61,6 +61,6 @@ class SparkOutputTables:
 
 
 def _require_there(location: str, state: Any) -> None:
-    """Raise OutputUnreadable if there is no table: its snapshot has a version below 0."""
+    """Raise OutputUnreadable if there is no table: then the snapshot has a version below 0."""
     if state.version() < 0:
         raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)

@@ -9,8 +9,8 @@ from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight
 from ledger.rules.limits import MAXIMUM_MESSAGE_BYTES, MAXIMUM_MESSAGES
 from ledger.rules.visibility import Outcome, Verb
 
-#: A pair without an entry is a success. V8: "change is an error; delete on a standard queue succeeds and does nothing";
-#: V13: "change is InvalidParameterValue [...], delete succeeds again".
+#: A pair without an entry is a success. V8: a change through a stale receipt is an error, and a delete succeeds and
+#: does nothing. V13: a change of a deleted message is an InvalidParameterValue, and a second delete succeeds.
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
     (Verb.CHANGE, Outcome.ALREADY_DELETED): InvalidParameterValue,
@@ -22,7 +22,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.CONTRADICTED): InvalidParameterValue,
     (Verb.DELETE, Outcome.CONTRADICTED): InvalidParameterValue,
 }
-#: V13: the bound of SQS's error.
+#: V13: the reason in SQS's error.
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
@@ -31,10 +31,15 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
     if kind is None:
         return None
     if outcome is Outcome.EXPIRED:
-        return InvalidParameterValue("ReceiptHandle", handle, "The receipt handle has expired", "Receive it again.")
+        return InvalidParameterValue(
+            "ReceiptHandle", handle, "The receipt handle has expired", "Receive the message again."
+        )
     if outcome is Outcome.ALREADY_DELETED:
         return InvalidParameterValue(
-            "ReceiptHandle", handle, NOT_AVAILABLE, "It was deleted: nobody receives it, unless its owner restores it."
+            "ReceiptHandle",
+            handle,
+            NOT_AVAILABLE,
+            "The message was deleted. Nobody receives it, unless `ledger restore` undoes the delete.",
         )
     if outcome is Outcome.CONTRADICTED:
         bound = "It is named by two different actions of one call"
@@ -46,18 +51,19 @@ def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling
             "VisibilityTimeout",
             timeout,
             f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds]",
-            "It counts from the receive. Give at most the time that is left, or release it and receive it anew.",
+            "The limit counts from the receive. Give at most the time that is left, or release the message and receive "
+            "it anew.",
         )
     if outcome is Outcome.NOT_IN_FLIGHT:
         return MessageNotInflight(
             # Source: the API reference of ChangeMessageVisibility.
             "The specified message isn't in flight.",
-            f"Nothing was changed: its visibility timeout has run out, or it was released (receipt handle {handle}). "
-            "Receive it again.",
+            "Nothing was changed: the message's visibility timeout has run out, or the message was released "
+            f"(receipt handle {handle}). Receive the message again.",
         )
     why = {
         Outcome.STALE: "a later receive, a lock, a restore or a move has replaced the receipt",
-        Outcome.INVALID: "it was never handed out for this message, or only before a redrive",
+        Outcome.INVALID: "the receipt handle was never handed out for this message, or only before a redrive",
     }[outcome]
     return ReceiptHandleIsInvalid(handle, f"Nothing was changed: {why}. Receive the message again.")
 

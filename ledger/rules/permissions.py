@@ -1,8 +1,8 @@
 """The permissions of a ledger's files and folders that a group shares, like git's core.sharedRepository.
 
-The group reads and writes, and everybody else reads or has no access. A table's file is never written in place, so it
-needs only the right to read. By its set-group-ID bit, a folder gives its group to later files. By its default ACL, the
-folder gives them their permissions, whatever the umask.
+The group reads and writes, and everybody else reads or has no access. A table's file is never written in place, so
+the group needs only to read it. By its set-group-ID bit, a folder gives its group to later files. By its default ACL,
+the folder gives later files their permissions, whatever the umask.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _OWNER, _GROUP, _OTHERS, _NO_ID = 0x01, 0x04, 0x20, 0xFFFFFFFF
 ACCESS_ACL, _NAMED_GROUP, _MASK = "system.posix_acl_access", 0x08, 0x10
 _NAMED_USER = 0x02
 _READ, _WRITE, _ENTER = 4, 2, 1
+_RIGHTS_OF_GROUP = {stat.S_IRGRP: "readable", stat.S_IWGRP: "writable", stat.S_IXGRP: "enterable"}
 
 
 class LocalEntry(NamedTuple):
@@ -140,6 +141,5 @@ def find_missing_right(root: LocalEntry, entry: LocalEntry) -> str | None:
     if entry.group != root.group:
         return "is of another group"
     needed = stat.S_IRWXG if entry.is_folder else stat.S_IRGRP | (stat.S_IWGRP if entry.is_lock else 0)
-    if entry.mode & needed == needed:
-        return None
-    return "is not writable for the group" if entry.is_folder or entry.is_lock else "is not readable for the group"
+    lacking = [word for bit, word in _RIGHTS_OF_GROUP.items() if needed & ~entry.mode & bit]
+    return f"is not {' or '.join(lacking)} for the group" if lacking else None

@@ -131,7 +131,7 @@ def test_v13_recorded_the_error_of_a_change_of_what_was_deleted_names_the_handle
     found = error(Verb.CHANGE, Outcome.ALREADY_DELETED, "the-handle", 60, 43_200)
     assert (found.field, found.value) == ("ReceiptHandle", "the-handle")
     assert found.bound == "Message does not exist or is not available for visibility timeout change"
-    assert "It was deleted" in found.fix
+    assert "The message was deleted" in found.fix
 
 
 @pytest.mark.parametrize("verb", Verb)

@@ -22,7 +22,7 @@ from ledger.store.delta.state.listing import GONE_STATES, INDEX, Listing
 from ledger.store.delta.state.snapshot import Classified, Loaded
 from ledger.store.protocol import QueueRecord
 
-#: An index that lacks more messages than both MOST_BEHIND and 1/PART_BEHIND of all is made anew.
+#: An index that lacks more messages than both MOST_BEHIND and 1/PART_BEHIND of all messages is made anew.
 MOST_BEHIND, PART_BEHIND = 1_000, 64
 _ARRAYS = ("segment", "seq", "sent_at", "available_at", "group")
 
@@ -69,7 +69,7 @@ class GroupNames:
 class Members:
     """Messages as arrays, in the order of their SequenceNumbers.
 
-    `segment` has indices into `segments`, `seq` ordinals, and `group` the numbers of groups, which `names` finds.
+    `segment` has indices into `segments`. `seq` has ordinals. `group` has the numbers of groups, which `names` finds.
     """
 
     segments: pa.Array
@@ -113,9 +113,10 @@ class Members:
     def keep_first_groups(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
         """Return all messages of some groups, among them the first `most` messages that may be received.
 
-        A group is free if the decision knows all of its messages and none is recorded, delayed, expired or newer than
-        the index. The index keeps one order for all free groups. The first `most` free groups are enough: every later
-        one has at least `most` messages before it. Groups that are not free, but have messages left, are included, too.
+        A group is free if the decision knows all of its messages, and none of these has a record, is delayed or
+        expired, or is newer than the index. The index keeps one order for all free groups. The first `most` free groups
+        are enough: every later free group has at least `most` messages before it. Groups that are not free, but have
+        messages left, are included, too.
 
         Return all messages if there is no index, if `most` is at least the number of groups, or if the messages are not
         in the order of their send instants.
@@ -193,7 +194,7 @@ def _expand_ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _find_gaps(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gaps between sorted ranges that do not overlap, from 0 to before `count`."""
+    """Return the parts of [0, count) that no range covers. The ranges are sorted and do not overlap."""
     return np.append(0, ends), np.append(begins, count)
 
 
@@ -209,7 +210,7 @@ _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32()
 class Groups:
     """Reads the messages of FIFO queues and their groups, and finds the receivable ones. Threads share this object.
 
-    A later send has greater sequence numbers, so the next read needs only messages behind the kept rows. The kept rows
+    A later send has higher sequence numbers, so the next read needs only messages behind the kept rows. The kept rows
     may be newer than a decision's listing: the decision skips messages that the listing lacks.
     """
 
@@ -255,8 +256,8 @@ class Groups:
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, classified: Classified) -> Members:
-        """Return all messages that were sent to this queue, and all of the segments from which messages were moved
-        here."""
+        """Return all messages that were sent to this queue, and all messages of the segments from which messages were
+        moved here."""
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, sort_distinct(segments)) for home, segments in homes.items() if home != queue)
@@ -336,7 +337,7 @@ def _follow_rows(members: Members | None, rows: pa.Table) -> Members:
     """Return the Members of `rows`, which are the messages of a queue in their order.
 
     No message is ever sent between known messages. If the last message of `members` has the same place in `rows`, and
-    the index is not too old, only the rows behind it are converted.
+    the index is not too old, only the rows behind that message are converted.
     """
     if (
         members is None
@@ -365,7 +366,7 @@ def _members_of(rows: pa.Table) -> Members:
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Return the indices of the visible messages before every hidden one (delayed, locked or in flight) of their
+    """Return the indices of the visible messages before every hidden message (delayed, locked or in flight) of their
     group."""
     visible = status == INDEX[Status.VISIBLE]
     hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
@@ -388,7 +389,7 @@ def _last_holds(
     if (ended < 0).all():
         return last
     period, before = loaded.queue.retention
-    # The twin of `Retention.ends`.
+    # The same rule as `Retention.ends`, on arrays: change both together.
     expires = kept_from + period
     expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
     ended = np.minimum(ended[piece], expires)
@@ -405,8 +406,8 @@ def _find_hold_end(record: Record) -> int:
 def _number_turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return an order number for each receivable message; the smallest comes first.
 
-    The messages of one group follow each other, and the groups have the order of `rules.fifo.place_of_group`. The bits
-    from ORDER_SHIFT up are the group's own.
+    No message of another group comes between two messages of one group. The groups have the order of
+    `rules.fifo.place_of_group`. The bits from ORDER_SHIFT up are the rank of the group.
 
     Args:
         group: The group of each receivable message, in order.

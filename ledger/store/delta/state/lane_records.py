@@ -1,4 +1,4 @@
-"""The recorded state of a queue's lanes, and the edits (rows of a MERGE into `visibility`) that change it.
+"""The state of a queue's lanes in `visibility`, and the edits (rows of a MERGE into this table) that change it.
 
 If there are more than FEW rows, their records are *stored*: they stay in Arrow columns, and become objects when needed.
 
@@ -53,7 +53,8 @@ class Records:
         self._searches = 0
         #: Answers about the stored records, by field and question.
         self._columns: dict[tuple[str, object], np.ndarray] = {}
-        #: The fields of the records that are not stored, from when there were `_fields_of` records in all.
+        #: A cache: the fields of the records that are not stored. It is valid while there are `_fields_of` records in
+        #: all.
         self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: The code of each row's record.
         self.codes: np.ndarray
@@ -113,7 +114,7 @@ class Records:
         return per_piece
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return one field of all records as numbers (an instant in milliseconds), NONE where it is not recorded.
+        """Return one field of all records as numbers (an instant in milliseconds), NONE where a record lacks it.
 
         The untouched record comes first: look a value up by `code - ABSENT`.
         """
@@ -123,7 +124,7 @@ class Records:
         )
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
-        """Return a mask of all records, the untouched one first: which have the field, or this `value` of it."""
+        """Return for each record, the untouched record first, whether it has the field, or this `value` of it."""
         if value is None:
             answers = [field is not None for field in self._field_of_unstored(name)]
             return self._answer_column((name, True), answers, lambda: pc.is_valid(self._stored[name]))
@@ -215,14 +216,14 @@ class Heads:
         lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
         received, deleted = (to_milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
         highest_last = sorted(zip(revision, (-at for at in first), lanes))
-        #: The count by lane: the highest of its head rows, until upkeep makes one row of them. If two head rows have
-        #: one ordinal, commits to the lane fail until then.
+        #: The count by lane. Of a lane with several head rows, it is the highest count, until upkeep has made one row
+        #: of them. Commits to the lane fail while another head row shares the ordinal of the row with this count.
         self.revisions = {lane: revision for revision, _, lane in highest_last}
         self._at = {lane: -below for _, below, lane in highest_last}
         self._all = list(zip(lanes, first))
         #: When the queue was last purged.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: The time of the last commit: to each lane, and to any lane.
+        #: The time of the last commit to each lane, and (`latest`) to any lane.
         self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
         self.latest = max(self.times.values(), default=0)
 
@@ -285,7 +286,7 @@ class Lanes:
         self._stored = make_stored_runs(recorded, rows[BITS])
         #: Codes of records in doubt whose output table gave no answer.
         self.undecided: set[int] = set()
-        #: The recorded runs, with replacements on top.
+        #: The runs that `visibility` has, with replacements on top.
         self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
@@ -332,13 +333,14 @@ class Lanes:
         self.runs = self.runs.paint(replacement)
 
     def edits(self, replacement: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `runs` with `replacement` on top (see `replace_runs`)."""
+        """Return the edits that turn the runs in `visibility` into `runs` with `replacement` on top."""
         return self.replace_runs(self.runs.paint(replacement), now)
 
     def replace_runs(self, new: Runs, now: int) -> pa.Table:
-        """Return the edits that turn the recorded runs into `new`. No two edits have one key (`find_difference`).
+        """Return the edits that turn the runs in `visibility` into `new`.
 
-        The edits count up the head row of each lane that changes, so that concurrent decisions about the lane conflict.
+        No two edits have the same key (`find_difference`). The edits count up the head row of each lane that
+        changes, so that concurrent decisions about the lane conflict.
         """
         change = find_difference(self._stored, new)
         if not len(change.written) and not len(change.gone):

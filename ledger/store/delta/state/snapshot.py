@@ -1,4 +1,4 @@
-"""The lanes that a verb decides on, as of one version; the plan and the journal of the verb's commit."""
+"""The lanes that a verb decides on, as of one version, and the plan of the verb's commit with its events."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from ledger.store.delta.state.listing import (
 from ledger.store.delta.state.send_history import LaneTimes
 from ledger.store.protocol import Action, QueueRecord
 
-#: The most records with an expired receipt that one claim or move names, so that a commit stays small.
+#: A receive or a move notes at most this many records with an expired receipt one by one, so that its commit stays
+#: small.
 MOST_EXPIRED = 100
 
 
 class Events:
-    """Collects the events that one commit notes, without events about no messages."""
+    """Collects the events of one decision, which its commit notes. An event about zero messages is left out."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -99,7 +100,11 @@ def is_unreleased(record: Record) -> bool:
 
 
 class Classified(NamedTuple):
-    """Every message of a queue, as pieces of the files' runs (see `find_existing_messages`), each with its state."""
+    """Every message of a queue, in pieces (see `find_existing_messages`).
+
+    A piece is a part of one run of `files`. Its messages share one record, or have none, and `state` has one state for
+    them all.
+    """
 
     listing: Listing
     files: FileRuns
@@ -131,8 +136,10 @@ class Classified(NamedTuple):
         return int(np.ceil(sizes["bytes"].to_numpy() * share).sum())
 
     def oldest_sent_at(self) -> int | None:
-        """Return when the oldest message that is not gone was sent, or an older one of the same file (see
-        `FileRuns`)."""
+        """Return when the oldest message that is not gone was sent.
+
+        A gone message of the same file as a message that is not gone counts, too (see `FileRuns`).
+        """
         sent_at = self.files.sent_at[self.pieces.query[~np.isin(self.state, GONE_STATES)]]
         return int(sent_at.min()) if len(sent_at) else None
 
@@ -148,7 +155,7 @@ class Decision(Generic[Answer]):
             changes.
         arriving: The changed runs of other queues.
         always: Whether the commit counts up `meeting` even if no lane changes.
-        granted: The part of `replacement` that a claim gets.
+        granted: The part of `replacement` that the receives got.
     """
 
     replacement: Runs
@@ -177,7 +184,8 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The errors of output tables that did not answer.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
-    #: The placed runs by the listing's version, the number of registered segments, and the borders.
+    #: What `place_files` returned, by the listing's version, the number of registered segments, and the `borders` of
+    #: `classify`.
     _placed: dict[tuple[int, ...], PlacedRuns] = field(default_factory=dict)
 
     def classify(self, listings: Listings, *borders: int) -> Classified:
