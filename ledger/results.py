@@ -45,7 +45,7 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         if self.error is None:
             return f"SendOutcome(message_id={self.message_id!r})"
-        # SQS's sentence does not say what to do. The advice does, which str() adds.
+        # SQS's sentence does not say what to do. str() adds the advice, which says it.
         return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
@@ -141,7 +141,7 @@ class Counts:
 
     @property
     def stored(self) -> int:
-        """In SQS's words: "sent to a queue by a producer, but not yet received", or released since then."""
+        """The number of visible, delayed and locked messages. Messages in flight are not among them."""
         return self.visible + self.delayed + self.locked
 
 
@@ -153,7 +153,7 @@ def _add_fields(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
 class Worked:
     """The result of `Queue.work`.
 
-    `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many receives
+    `claims`: how many claims were worked on. `messages`: how many messages are done. `failed`: how many times a message
     failed. `lost`: how many messages others received, settled or wrote during the work.
     """
 
@@ -174,11 +174,12 @@ class Worked:
 class Consumed:
     """The result of `Queue.consume`. The numbers count messages, unless stated otherwise.
 
-    `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: receives in which
-    the handler raised, or whose rows could not be written. `retried`: receives that ended with RetryLater, or because
-    RetryLater had closed the group. `limited`: receives that a group's limit gave back for later. `rejected`: messages
-    for which the handler raised Reject. `parked`: messages hidden for `park` seconds. `lost`: messages lost to others.
-    `rows`: rows written. `cost`: the sum of the rows' column that the argument `cost` names.
+    `claims`: how many claims were received. `messages`: messages handled and acknowledged. `failed`: how many times a
+    message's handler raised, or its rows could not be written. `retried`: how many times a message was given back for
+    later because its handler raised RetryLater, or because an earlier RetryLater put off its message group. `limited`:
+    how many times a message was given back for later by its group's limit. `rejected`: messages for which the handler
+    raised Reject. `parked`: messages hidden for `park` seconds. `lost`: messages lost to others. `rows`: rows written.
+    `cost`: the sum of the rows' column that the argument `cost` names.
     """
 
     claims: int = 0
@@ -232,8 +233,8 @@ class Settled:
     """The result of a call on a whole claim.
 
     `messages`: how many messages the call acknowledged, released or extended. `lost`: how many messages of the claim
-    ran out, or others hold, released or deleted. `failed`: how many messages a `write` released, or hid for longer,
-    because the caller named them as failed.
+    passed their deadline, or are held, released or deleted by others. `failed`: how many failed messages were released,
+    or hidden for longer.
     """
 
     messages: int

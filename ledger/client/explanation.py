@@ -20,11 +20,11 @@ QUEUE_VERBS = (
 )
 CLAIM_VERBS = ("extend", "release", "delete", "settle")
 OTHER_VERBS_ADVICE = (
-    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that read commit nothing; "
-    "write, work, consume, delete_queue and the calls that copy messages make several commits."
+    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Calls that only read make no "
+    "commit; write, work, consume, delete_queue and the calls that copy messages make several commits."
 )
 EXPECTED_NOTE = (
-    "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
+    "expected_revision: the revision that the row must still have, or nothing is committed. It is null for a new row."
 )
 HEADS_NOTE = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
 MOST_ROWS, LONGEST = 20, 40

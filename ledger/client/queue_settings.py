@@ -29,8 +29,9 @@ def attributes(access: Access) -> dict[str, str]:
 
 
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
-    """Set the attributes that `given` returns for the queue's attributes. Other attributes stay.
+    """Set the attributes that `given` returns for the queue's attributes.
 
+    Other attributes stay, except LateChange and SqsManagedSseEnabled if the new attributes imply another value.
     Calls `given` again if another change is committed first.
     """
 

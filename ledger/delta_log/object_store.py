@@ -141,7 +141,10 @@ class ObjectStore:
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file that must be new. Return False if it exists: a call whose answer was lost may have made it."""
+        """Write a file that must be new. Return False if it exists.
+
+        An earlier try of the same call, whose answer was lost, may have made the file.
+        """
         with self._naming_errors():
             try:
                 obstore.put(self._store, path, content, mode="create")
@@ -304,7 +307,8 @@ def _parse_number(name: str, value: str, kind: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InvalidParameterValue("storage_options", f"{name}={value}", "Must be a number", "Such as 10.") from None
+        bound = "Must be a whole number" if kind is int else "Must be a number"
+        raise InvalidParameterValue("storage_options", f"{name}={value}", bound, "Such as 10.") from None
 
 
 def _parse_seconds(name: str, value: str) -> float:
@@ -456,13 +460,11 @@ class ObjectFiles:
 ROLES = ("iam_role_arn", "s3_assume_role_arn")
 #: Options with which obstore finds credentials by itself.
 SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
-BOTO3 = (
-    "Install boto3, or give keys: storage_options={'aws_access_key_id': …, 'aws_secret_access_key': …, 'aws_region': …}"
-)
+GIVE_KEYS = "give keys: storage_options={'aws_access_key_id': …, 'aws_secret_access_key': …, 'aws_region': …}"
 
 
 def credential_provider(config: Mapping[str, str]) -> Any:
-    """Return the provider that obstore asks for credentials; None: obstore finds them by itself.
+    """Return the provider that obstore asks for credentials. Return None if obstore finds credentials by itself.
 
     Raises InvalidParameterValue if boto3 is needed and missing.
     """
@@ -471,7 +473,7 @@ def credential_provider(config: Mapping[str, str]) -> Any:
         return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
 
     role = next((value for value in map(known, ROLES) if value), None)
-    # With an endpoint, delta-rs does not look for a profile either.
+    # With an endpoint, no profile is looked for, as in delta-rs.
     elsewhere = known("endpoint") or known("endpoint_url")
     if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
         return None
@@ -484,7 +486,10 @@ def credential_provider(config: Mapping[str, str]) -> Any:
         bound = (
             "Credentials by " + ("a role to assume" if role else "a profile of AWS") + " are looked up through boto3"
         )
-        raise InvalidParameterValue("storage_options", role or known("profile") or "", bound, BOTO3) from None
+        # Beside a role, keys do not replace boto3.
+        no_role = "set no role to assume (aws_iam_role_arn, also in the environment) and " if role else ""
+        fix = f"Install boto3, or {no_role}{GIVE_KEYS}"
+        raise InvalidParameterValue("storage_options", role or known("profile") or "", bound, fix) from None
     session = boto3.Session(
         aws_access_key_id=known("access_key_id"),
         aws_secret_access_key=known("secret_access_key"),

@@ -1,4 +1,4 @@
-"""The messages that a write acknowledges or releases: all, those that rows name, or all but the failed ones."""
+"""The messages that a write acknowledges or releases: all, those that rows name, or all but the failed messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Named:
         messages: the messages as runs (segment, first_seq, last_seq), sorted, without duplicates.
         receipts: the receipts of the handles.
         nulls: how many values are null.
-        others: how many other values are neither an id nor a handle of the queue.
+        others: how many values are neither null, nor an id, nor a handle of the queue.
         example: one of the `others`.
         row: the number, from 0, of the first value that is null or one of the `others`, if it is known.
     """
@@ -59,7 +59,7 @@ SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", 
 
 
 def resolve_values(values: Iterable[object], queue: str) -> Named:
-    """Return what a list of values names. `queue` is the id of the queue whose handles count."""
+    """Return the messages that a list of values names. `queue` is the id of the queue whose handles count."""
     places: set[tuple[str, int]] = set()
     receipts, nulls, strange, row = set(), 0, list[str](), None
     for number, value in enumerate(values):
@@ -88,7 +88,7 @@ def resolve_values(values: Iterable[object], queue: str) -> Named:
 
 
 def resolve_ids(values: pa.ChunkedArray) -> Named | None:
-    """Return what an array of message ids and nulls names; None if the array has any other value."""
+    """Return the messages that an array names. Return None if a value is neither a message id nor null."""
     nulls = values.null_count
     row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
     values = values.drop_null().cast(pa.large_string()).combine_chunks()
@@ -133,7 +133,7 @@ def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
 
 
 def resolve_column(frame: DataFrame, column: str, queue: str) -> Named:
-    """Return what a string column of a DataFrame names.
+    """Return the messages that a string column of a DataFrame names.
 
     The driver gets a bitmap for each block of messages that the column names. Ids, and the handles of each receipt,
     have bitmaps of their own.
@@ -180,7 +180,10 @@ def _join_bitmaps(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def compare_with_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
-    """Return the claim's named messages (RUNS), and the numbers of other named and of other claimed messages."""
+    """Return the messages that are both claimed and named (RUNS), and two counts.
+
+    The first counts the named messages that are not claimed, the second the claimed messages that are not named.
+    """
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, wanted_runs = (
@@ -267,8 +270,9 @@ class Chosen(NamedTuple):
 def choose_messages(queue: QueueRecord, grant: Grant, rows: OutputRows, messages: Any) -> pa.Table:
     """Return the messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
-    Each value of `messages` must name a message of the claim. Unless `messages` is a column of the rows, the columns of
-    CARRIED may name only acknowledged messages. If `messages` is given, each of these columns must name all or none.
+    Each value of `messages` must name a message of the claim. If `messages` is None, the columns of CARRIED may name
+    only messages of the claim. If `messages` is a list or a table, each of these columns must name exactly the
+    acknowledged messages, or no message. If `messages` is a column of the rows, these columns are not checked.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
@@ -291,8 +295,8 @@ def choose_messages(queue: QueueRecord, grant: Grant, rows: OutputRows, messages
 def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: Any) -> Chosen:
     """Choose all messages of a claim except those that `failed` names, as in Claim.write.
 
-    If the rows have ids or handles, each other message must have a row, and a failed message must not. Without ids and
-    handles, `failed` may not be a DataFrame.
+    If the rows have ids or handles, the rows to be written must name each message that did not fail, and no failed
+    message. Without ids and handles, `failed` may not be a DataFrame.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(failed, str):
@@ -303,8 +307,8 @@ def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: A
     others = find_other_messages(claimed, exceptions).select(RUNS.names)
     by = find_id_column(rows) if isinstance(failed, str) else None
     columns = _resolve_id_columns(queue, rows)
-    # If no column names a message, a column of nulls, a column without rows, and the column `by` say that no message
-    # has a row. Any other column has another meaning.
+    # If no column names a message, the first column that has only nulls, has no rows, or is `by` (which identifies the
+    # failed rows) says that no message has a row. Any other column has another meaning.
     carried = (
         _columns_with_messages(columns)
         or [(column, named_by) for column, named_by in columns if column == by or not named_by.others][:1]
@@ -313,11 +317,13 @@ def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: A
         raise InvalidParameterValue(
             "failed",
             "a DataFrame",
-            "The rows have no message ids and are computed separately, so nothing shows whether they agree with it",
-            "Give the rows a column message_id, or name a column of theirs that says which failed.",
+            "The rows have no message ids and are computed separately, so nothing shows whether they agree with "
+            "the DataFrame of failed messages",
+            "Give the rows a column message_id, or name a column of the rows that says which messages failed.",
         )
     for column, about in carried:
-        _require_agreement(grant, others, about, column, "the claim without the failed ones", exactly=True)
+        what = "the claim without the failed messages"
+        _require_agreement(grant, others, about, column, what, exactly=True, instead=" instead of failed=")
     return Chosen(others, exceptions)
 
 
@@ -404,7 +410,9 @@ def _describe_row(named: Named) -> str:
     return "" if named.example is None else f" ({named.example!r} for one)"
 
 
-def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool) -> None:
+def _require_agreement(
+    grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool, instead: str = ""
+) -> None:
     _, strangers, missing = compare_with_claim(chosen, named.messages)
     wrong = []
     if strangers:
@@ -415,7 +423,7 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
     if exactly and missing:
         example = first_id(find_other_messages(chosen, named.messages))
         wrong.append(f"{missing:,} of the messages have no row (message {example} for one)")
-    # Without `exactly`, some rows may have null in the column, but not all: a join may have found nothing.
+    # Without `exactly`, some rows may have null in the column. If all have null, a join has probably found nothing.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_describe_row(named)}")
     if wrong:
@@ -423,8 +431,8 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
             "rows",
             column,
             f"By their column {column}, {' and '.join(wrong)}",
-            f'Give messages="{column}" to acknowledge only the messages that have rows. If the column means something '
-            "else, rename it, or name the messages by messages=.",
+            f'Give messages="{column}"{instead} to acknowledge only the messages that have rows. If the column means '
+            f"something else, rename it{'' if exactly else ', or name the messages by messages='}.",
         )
 
 

@@ -76,11 +76,11 @@ OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # "fenced" refuses changes through a replaced receipt, as SQS documents. "recorded" accepts them, and late changes,
-    # as SQS was recorded to do. On FIFO queues the attribute has no effect.
+    # "fenced" refuses changes through a replaced receipt, as SQS documents. "recorded" accepts them, and late changes
+    # (see LateChange), as SQS was recorded to do. On FIFO queues the attribute has no effect.
     "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # "accept" accepts late changes: through the last receipt, after its deadline or a release. See also
-    # `_set_late_change`.
+    # "accept" accepts late changes. A late change is a change through the last receipt, after its deadline or after a
+    # release. See also `_set_late_change`.
     "LateChange": Choice("reject", ("reject", "accept")),
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
@@ -100,7 +100,7 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
 }
 #: For these attributes on a standard queue, SQS has a sentence of its own (recorded): see `complete_attributes`.
 ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: By attribute, the bound in its error. FifoQueue's bound is recorded.
+#: For each attribute that cannot be changed, the reason in the error. FifoQueue's reason is SQS's own (recorded).
 FIXED_AT_CREATION = {
     "Lanes": "It is fixed when the queue is created",
     "Limits": "It is fixed when the queue is created",
@@ -149,7 +149,9 @@ def complete_attributes(
     Raises InvalidAttributeName, InvalidAttributeValue and InvalidParameterValue.
     """
     if not isinstance(given, Mapping):
-        raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
+        raise InvalidParameterValue(
+            "Attributes", given, "Must be a mapping of names to values", 'Write {"DelaySeconds": 5}.'
+        )
     texts = {name: _text(value) for name, value in given.items()}
     fifo = is_fifo(stored) if stored else texts.get("FifoQueue", "false").lower() != "false"
     kinds = {**ATTRIBUTES, **FIFO_ATTRIBUTES} if fifo else ATTRIBUTES
@@ -157,7 +159,7 @@ def complete_attributes(
     if unknown and unknown[0] in ONLY_FIFO:
         raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
-        advice = f"Known ones: {', '.join(kinds)}."
+        advice = f"Known attributes: {', '.join(kinds)}."
         if stored and unknown[0] == "FifoQueue":
             advice = "It is given when a queue is made, and cannot be changed."
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
@@ -178,7 +180,7 @@ def complete_attributes(
         if name in kinds:
             _check(name, value, kinds[name], lifted)
     if texts.get("Policy") and not is_understood(json.loads(values["Policy"])):
-        fix = "What is not understood would neither allow nor deny."
+        fix = "A statement without this form would neither allow nor deny anything."
         raise InvalidAttributeValue("Policy", values["Policy"], UNDERSTOOD, fix)
     if int(values["VisibilityTimeout"]) > int(values["MaximumVisibilityTimeout"]):
         raise InvalidAttributeValue(
@@ -225,10 +227,10 @@ def check_tags(given: Mapping[str, str], stored: Mapping[str, str] | None = None
     A queue keeps a reserved key that it has already (`stored`).
     """
     if not isinstance(given, Mapping):
-        raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
+        raise InvalidParameterValue("Tags", given, "Must be a mapping of strings to strings", 'Write {"key": "value"}.')
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
+            raise InvalidParameterValue("Tags", {key: value}, "Keys and values must be strings")
         if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
             raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
         encode_text("Tags", key + value)

@@ -24,7 +24,8 @@ _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
 #: delta-rs fails on the four characters [ ] ^ and |, and takes %20 for a space. Spark's SQL ends a path at `. Some
 #: readers take \ for a separator.
 _UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
-_ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
+_UNESCAPED = re.compile(r"[?#]|%(?![0-9A-Fa-f]{2})")
+_NOT_IN_NAMES = re.compile(r"%00|%2[fF]")
 
 
 class Location(NamedTuple):
@@ -140,11 +141,15 @@ def _parse_file_uri(field: str, text: str, rest: str) -> str:
         rest = slash + path
     if not rest.startswith("/"):
         raise InvalidParameterValue(
-            field, text, "A file: URI begins with file:/", "A path that begins at this folder has no file:"
+            field, text, "A file: URI begins with file:/", "Write a relative path without file: before it"
         )
-    if "?" in rest or "#" in rest or _ESCAPES.search(rest):
+    if _UNESCAPED.search(rest):
         raise InvalidParameterValue(
-            field, text, "Not a URI: a ?, # or % of a name is written %3F, %23 or %25 there", "Or give a path."
+            field, text, "In a URI, a ?, # or % of a name is written %3F, %23 or %25", "Write it so, or give a path."
+        )
+    if _NOT_IN_NAMES.search(rest):
+        raise InvalidParameterValue(
+            field, text, "A file's name cannot have %00 or %2F (a null character or a /)", "Name another folder."
         )
     try:
         return unquote_to_bytes(rest).decode()
@@ -188,15 +193,15 @@ PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
 #: For the very first request, whose error mostly means a wrong name or key.
 FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
-#: Options of Hadoop's S3A, and delta-rs's options for the same.
+#: For each option of Hadoop's S3A, the option of delta-rs with the same meaning.
 OF_HADOOP = {
     "fs.s3a.access.key": "aws_access_key_id",
     "fs.s3a.secret.key": "aws_secret_access_key",
     "fs.s3a.session.token": "aws_session_token",
     "fs.s3a.endpoint": "aws_endpoint, with https:// or http:// before it",
     "fs.s3a.endpoint.region": "aws_region",
-    "fs.s3a.path.style.access": "aws_virtual_hosted_style_request, its opposite, false if it is not given",
-    "fs.s3a.connection.ssl.enabled": "aws_allow_http, its opposite",
+    "fs.s3a.path.style.access": "aws_virtual_hosted_style_request, with the opposite value (the default is false)",
+    "fs.s3a.connection.ssl.enabled": "aws_allow_http, with the opposite value",
     "fs.s3a.assumed.role.arn": "aws_iam_role_arn",
 }
 
@@ -208,7 +213,7 @@ def explain_unknown_scheme(scheme: str) -> tuple[str, str]:
             "Write s3a://..., which is the same place.",
         )
     schemes = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
-    fix = f"Known are paths and {schemes}; another one needs Spark, with a Hadoop file system for it."
+    fix = f"Known are paths and {schemes}; another scheme needs Spark, with a Hadoop file system for it."
     return f"{scheme}: is no storage that is known here", fix
 
 
@@ -217,7 +222,8 @@ def advise_on_reaching(scheme: str) -> str:
     if scheme in S3:
         options = (
             "the bucket and its region; the keys aws_access_key_id and aws_secret_access_key, or those of the "
-            "environment or a role; for a store that is not AWS's aws_endpoint, and aws_allow_http for http:"
+            "environment or a role; aws_endpoint for a store other than AWS, and aws_allow_http if aws_endpoint begins "
+            "with http:"
         )
     if scheme in AZURE:
         options = "the container; azure_storage_account_name and _key, or those of the environment or an identity"
@@ -237,7 +243,9 @@ def name_for_spark(place: str) -> str:
 def convert_options(options: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(options, Mapping):
         kind = type(options).__name__
-        raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")
+        raise InvalidParameterValue(
+            "storage_options", kind, "Must be a mapping of names to values", "Give a dictionary."
+        )
     texts = {}
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
@@ -245,7 +253,7 @@ def convert_options(options: Mapping[str, object]) -> dict[str, str]:
             raise InvalidParameterValue(
                 "storage_options",
                 f"{name}: {type(value).__name__}",
-                "Names and values must be text",
+                "Names must be text, and values text, numbers or booleans",
                 "Write the option as text, or leave it out.",
             )
         texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -268,5 +276,8 @@ def find_hadoop_option(options: Mapping[str, str]) -> tuple[str, str] | None:
     for name in options:
         if name.lower().startswith(("fs.", "spark.")):
             delta_rs_option = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))
-            return name, f"delta-rs's is {delta_rs_option}." if delta_rs_option else "Give it to Spark's session."
+            return (
+                name,
+                f"delta-rs's option is {delta_rs_option}." if delta_rs_option else "Give it to Spark's session.",
+            )
     return None

@@ -4,9 +4,9 @@ A culprit is a message that raises when it is tried alone. In a claim of n messa
 most log2(n) times, rounded up.
 
 If everything fails alike, no message is the cause, and EverythingFails is raised. Witnesses decide: messages that were
-received for the first time. (Another message may come again because it failed.) If the first message tried alone has
-raised before any part succeeded, LEAST_WITNESSES + log2(n) witnesses, rounded up, are drawn at random and tried alone.
-If each raises alike (`RowError.is_like`), everything fails.
+received for the first time. (A message that was received before may be here because it failed.) If the first message
+that is tried alone raises before any part has succeeded, up to LEAST_WITNESSES + log2(n) witnesses, rounded up, are
+drawn at random and tried alone. If each witness raises like that message (`RowError.is_like`), everything fails.
 
 With fewer than LEAST_WITNESSES witnesses nothing is concluded. For an error of the surroundings (a missing module, no
 connection) every message is a witness, however few there are.

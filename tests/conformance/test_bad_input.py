@@ -62,7 +62,7 @@ WRONG = {
     "a message that is not there": (lambda q, h: q.peek("00000000-0000-8000-8000-000000000000"), MessageDoesNotExist, "no message 0000.*in queue"),
     "a lock of a message that is not there": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 60), MessageDoesNotExist, "no message"),
     "a lock of 43201": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200"),
-    "an attribute that is none": (lambda q, h: q.set_attributes({"Color": "red"}), InvalidAttributeName, "Color.*Known ones: VisibilityTimeout"),
+    "an attribute that is none": (lambda q, h: q.set_attributes({"Color": "red"}), InvalidAttributeName, "Color.*Known attributes: VisibilityTimeout"),
     "an attribute out of range": (lambda q, h: q.set_attributes({TIMEOUT: 43_201}), InvalidParameterValue, f"{TIMEOUT}.*0 to 43200"),
     "a redrive of a number": (lambda q, h: q.redrive(where=5), InvalidParameterValue, "where.*SQL predicate or a list of message ids"),
     "a tag that is a number": (lambda q, h: q.set_tags({"team": 7}), InvalidParameterValue, "(?i)tag"),

@@ -101,8 +101,8 @@ def test_what_contradicts_itself_is_refused_and_nothing_changes(place, claim):
     place.queue.send("x")
     stranger = [place.queue.receive().messages()[0].message_id]
     for given, arguments, why in (
-        (rows, {"failed": first}, "rows about 1 messages that are not in the claim without the failed ones"),
-        (rows.slice(2), {"failed": first}, "1 of the messages have no row"),
+        (rows, {"failed": first}, "rows about 1 messages that are not in the claim without the failed messages"),
+        (rows.slice(2), {"failed": first}, 'have no row.*Give messages="message_id" instead of failed= to'),
         (reasons.slice(1), {"failed": "reason"}, "1 of the messages have no row"),
         (pa.concat_tables([reasons, with_reasons(claim)]), {"failed": "reason"}, "rows about 1 messages"),
         (rows, {"failed": stranger}, "Must be messages of the claim .* 1 are not"),

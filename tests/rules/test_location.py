@@ -54,7 +54,7 @@ def test_a_uri_is_never_a_folder_of_this_machine(given, text):
         ("s3a:/b", "s3a: says no bucket"), ("s3a:b/x", "no /.*./s3a:b/x"), ("gs:///x", "says no bucket"),
         ("sa3:/b", "sa3: says no bucket"), ("C:\\x", "no /"), ("file:a/b", "begins with file:/"),
         ("file://server/a", "'server' would be another machine"), ("file:///a?b", "%3F"), ("file:///a#b", "%23"),
-        ("file:/100%/a", "%25"), ("file:/a%2Fb", "Not a URI"), ("file:/a%ff", "UTF-8"),
+        ("file:/100%/a", "%25"), ("file:/a%2Fb", "cannot have %00 or %2F"), ("file:/a%ff", "UTF-8"),
         ("s3a://b/a%b", "do not agree"), ("s3a://b/a?b", "do not agree"),
         ("~other/x", "begin it with ./"), ("", "Must be a path"), ("  ", "Must be a path"), (None, "Must be a path"),
         (7, "Must be a path"), ("/a`b", "'`'"), ("/a[1]", r"'\['"),

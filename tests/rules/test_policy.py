@@ -152,7 +152,7 @@ def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(
     with pytest.raises(InvalidAttributeValue, match="Effect") as raised:
         complete_attributes({"Policy": text})
     assert (raised.value.field, raised.value.value) == ("Policy", text)
-    assert raised.value.fix == "What is not understood would neither allow nor deny."
+    assert raised.value.fix == "A statement without this form would neither allow nor deny anything."
 
 
 @pytest.mark.parametrize(

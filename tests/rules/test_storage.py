@@ -13,7 +13,7 @@ def test_options_that_are_no_text_are_taken_as_what_delta_rs_calls_them():
 
 @pytest.mark.parametrize("given", [7, "aws_region=x", ["aws_region"]])
 def test_options_are_values_by_names(given):
-    with pytest.raises(InvalidParameterValue, match="Must be values by names") as raised:
+    with pytest.raises(InvalidParameterValue, match="Must be a mapping of names to values") as raised:
         location.convert_options(given)
     assert (raised.value.field, raised.value.value) == ("storage_options", type(given).__name__)
     assert raised.value.fix == "Give a dictionary."
@@ -28,7 +28,9 @@ def test_options_are_values_by_names(given):
     ],
 )
 def test_an_option_that_has_no_text_of_its_own_is_refused_and_its_value_not_shown(given, shown):
-    with pytest.raises(InvalidParameterValue, match="Names and values must be text") as raised:
+    with pytest.raises(
+        InvalidParameterValue, match="Names must be text, and values text, numbers or booleans"
+    ) as raised:
         location.convert_options(given)
     assert (raised.value.field, raised.value.value) == ("storage_options", shown)
     assert raised.value.fix == "Write the option as text, or leave it out."
@@ -44,9 +46,9 @@ def test_a_place_in_s3_is_called_by_each_engine_as_it_knows_it():
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("fs.s3a.access.key", "delta-rs's is aws_access_key_id."),
-        ("spark.hadoop.fs.s3a.endpoint.region", "delta-rs's is aws_region."),
-        ("FS.S3A.Secret.Key", "delta-rs's is aws_secret_access_key."),
+        ("fs.s3a.access.key", "delta-rs's option is aws_access_key_id."),
+        ("spark.hadoop.fs.s3a.endpoint.region", "delta-rs's option is aws_region."),
+        ("FS.S3A.Secret.Key", "delta-rs's option is aws_secret_access_key."),
         ("fs.s3a.threads.max", "Give it to Spark's session."),
         ("Spark.Executor.Memory", "Give it to Spark's session."),
     ],

@@ -58,5 +58,7 @@ def test_without_boto3_the_error_says_which_options_to_give(profile, monkeypatch
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(InvalidParameterValue, match=r"queue.*storage_options.*a profile.*boto3.*aws_access_key_id"):
         credential_provider({})
-    with pytest.raises(InvalidParameterValue, match=r"a role to assume.*Install boto3"):
+    with pytest.raises(
+        InvalidParameterValue, match=r"a role to assume.*Install boto3, or set no role.*aws_access_key_id"
+    ):
         credential_provider({"iam_role_arn": ROLE})

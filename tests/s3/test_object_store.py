@@ -54,6 +54,11 @@ def test_an_option_that_cannot_be_read_is_refused_by_its_name(s3, place, option)
         ObjectStore(place, {**s3.options, option[0]: option[1]}).get("x")
 
 
+def test_a_fraction_is_refused_where_only_a_whole_number_can_be(s3, place):
+    with pytest.raises(InvalidParameterValue, match=r"max_retries=1\.5.*Must be a whole number"):
+        ObjectStore(place, {**s3.options, "max_retries": "1.5"}).get("x")
+
+
 def test_a_bucket_that_is_missing_is_no_empty_one(s3):
     with pytest.raises(StorageFailed, match="NoSuchBucket"):
         ObjectStore("s3://another/x", s3.options).get("x")

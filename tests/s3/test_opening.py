@@ -79,7 +79,11 @@ def other_bucket(s3, place):
     return "s3://buckt/ledger", {}
 
 
-WRONG = {wrong_port: "127.0.0.1:9.*aws_endpoint", no_http: "aws_allow_http for http:", other_bucket: "NoSuchBucket"}
+WRONG = {
+    wrong_port: "127.0.0.1:9.*aws_endpoint",
+    no_http: "aws_allow_http if aws_endpoint begins with http:",
+    other_bucket: "NoSuchBucket",
+}
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -105,7 +109,7 @@ def test_wrong_keys_are_said_by_the_storage_and_in_plain_text(place):
 
 
 def test_hadoops_names_of_options_are_refused_with_those_of_delta_rs(opened):
-    with pytest.raises(InvalidParameterValue, match=r"fs\.s3a\.endpoint.*delta-rs's is aws_endpoint"):
+    with pytest.raises(InvalidParameterValue, match=r"fs\.s3a\.endpoint.*delta-rs's option is aws_endpoint"):
         opened(options={"fs.s3a.endpoint": "localhost:9000"})
 
 
@@ -141,7 +145,7 @@ def test_options_for_delta_rs_are_the_users_where_they_give_them(opened):
 def test_a_storage_that_writes_over_files_is_refused_and_nothing_is_made(place):
     with s3_server(fault="puts without conditions") as careless:
         for settings in (Settings(), Settings(single_driver=True)):
-            with pytest.raises(UnsafeStorage, match=r"If-None-Match.*No ledger was made.*conditional puts"):
+            with pytest.raises(UnsafeStorage, match=r"If-None-Match.*No table was made.*conditional puts"):
                 Ledger.open(place, storage_options=careless.options, settings=settings)
         assert not list(ObjectStore(place, careless.options).paths())
 
@@ -154,7 +158,7 @@ def test_a_new_ledger_records_that_delta_rs_commits_and_keeps_out_who_would_not(
         "delta-rs",
         "1",
     )
-    with pytest.raises(UnsafeStorage, match="what commits to a ledger there is delta-rs"):
+    with pytest.raises(UnsafeStorage, match="only delta-rs may commit to a ledger on S3"):
         opened(place, SimpleNamespace(version="4.2.0"), "spark")
 
 

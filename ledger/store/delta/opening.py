@@ -176,7 +176,7 @@ def open_tables(
         check(existing)
     trust = None if files is None else PutTrust(files)
     if missing and files is not None and trust is not None:
-        require_conditional_puts(files)
+        require_conditional_puts(files, "No table was made. ")
         trust.trust()
     for name in missing:
         # Lock only missing tables: a process that is suspended in a verb must not block the opening.

@@ -19,7 +19,7 @@ from ledger.store.delta.model.tables import COMMITS
 if TYPE_CHECKING:
     from ledger.delta_log.object_store import ObjectStore
 
-#: The folder of the files that checks write. Only the file KEPT stays.
+#: The folder for the files of the checks. Only the file KEPT stays.
 PROBES = "_probes"
 KEPT = "conditional-put"
 #: In seconds: how long a check is trusted, with and without an answer of the storage.
@@ -31,7 +31,7 @@ def require_safe(scheme: str, engine: str) -> None:
     if scheme in S3 and engine == "spark":
         raise UnsafeStorage(
             "On S3 two drivers that commit through Spark can silently lose each other's commits, and delta-rs ignores "
-            "Spark's lock (S3DynamoDBLogStore): what commits to a ledger there is delta-rs. Leave out "
+            "Spark's lock (S3DynamoDBLogStore). So only delta-rs may commit to a ledger on S3. Leave out "
             'engine="spark": with a session, Spark moves the rows of DataFrames all the same'
         )
 
@@ -46,15 +46,18 @@ def require_safe_output(location: str, settings: Settings, why: str) -> None:
         )
 
 
-def require_conditional_puts(files: ObjectStore) -> None:
-    """Raise UnsafeStorage if a conditional put overwrites a file. Raises StorageFailed."""
+def require_conditional_puts(files: ObjectStore, effect: str = "") -> None:
+    """Raise UnsafeStorage if a conditional put overwrites a file. `effect` is a sentence for the error.
+
+    Raises StorageFailed.
+    """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
         files.put(path, b"first")
         if files.put_new(path, b"second"):
             raise UnsafeStorage(
                 f"The storage at {files.place} writes over a file that a put with If-None-Match must leave alone: two "
-                "writers would silently lose each other's commits. No ledger was made. Take a store that honours "
+                f"writers would silently lose each other's commits. {effect}Take a store that honours "
                 "conditional puts (AWS, MinIO, Ceph and R2 do today; older releases need an upgrade), or a path or HDFS"
             )
     finally:
@@ -69,7 +72,7 @@ class PutTrust:
     the file.
     """
 
-    #: By a store's address, the monotonic second from which TRUSTED_SECONDS count.
+    #: For each store's address, the monotonic second from which TRUSTED_SECONDS count.
     _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 

@@ -49,11 +49,13 @@ class TableHealth:
         damaged: The path and the fault of each data file that is missing, empty, or not as the log says.
         unreadable_checkpoints: The paths of checkpoints that cannot be read. `ledger repair` moves them out if other
             files hold the same facts.
-        by_statement: Why verbs with these settings commit rows by statements of the engine (empty: they do not).
+        by_statement: Why verbs commit rows by statements of the engine, with the settings that this ledger was opened
+            with (empty: they do not).
         altered: What somebody changed in the table, and what undoes it (empty: nothing).
-        refused: Why calls that change the table fail with these settings (empty: they do not).
+        refused: Why calls that change the table fail, with the settings that this ledger was opened with (empty: they
+            do not).
         refused_fix: What to do about `refused`.
-        takes_appends: Whether only upkeep fails on the `refused` table, because verbs only append to it.
+        takes_appends: If `refused` is not empty: whether only upkeep fails, because verbs only append to the table.
         format: The table's format number, see `model.tables` (empty: not recorded).
     """
 
@@ -79,19 +81,20 @@ class Health:
 
     Attributes:
         queues: How many queues it has.
-        tables: Its tables, by name.
-        oldest_without_upkeep: The age in seconds of a verb's oldest commit to `visibility` that no round went over and
-            whose events `receipts` lacks (None: there is none).
+        tables: The health of each table. The keys are the tables' names.
+        oldest_without_upkeep: The age in seconds of the oldest commit to `visibility` that is not upkeep's, that no
+            round of upkeep processed, and whose events `receipts` lacks (None: there is no such commit).
         log_retention: How many seconds the commits of `visibility` are kept. `receipts` loses the events of commits
             that are not copied within that time.
-        commits: The commits of this process that put rows into tables, by verb, table, path and reason (see
-            `delta_log.statements`).
+        commits: How many commits of this process put rows into tables: a mapping for each verb, table, path (the way
+            to commit: directly, or by a statement) and reason (see `delta_log.statements`).
         vitals: Signs of load, and of something that hangs (None: an altered table prevents the measurement).
-        clocks: By queue, the text of the error ClocksDisagree that verbs raise for this machine's clock.
+        clocks: For each queue whose verbs raise ClocksDisagree for this machine's clock, the text of that error. The
+            keys are the queues' names.
         commits_without_upkeep: The number of commits to `messages` and `visibility` since the last round of upkeep.
         upkeep_overdue: Why a round should have run long ago, see `rules.upkeep` (empty: not overdue).
-        lost_dead_letter_queues: By queue, the dead-letter queue that its RedrivePolicy names and that does not exist.
-            Such a queue's messages are received without end.
+        lost_dead_letter_queues: For each queue whose RedrivePolicy names a queue that does not exist, the missing
+            queue's name. Messages of the queue that has this policy are received without end.
     """
 
     queues: int
@@ -109,8 +112,8 @@ class Health:
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     """Return the health of a ledger that delta-rs can read, from its logs, a list of its files, and its records.
 
-    With `deep`, also read each data file and each checkpoint. Raises StorageFailed, and LedgerDamaged for a damaged
-    log.
+    With `deep`, also read each data file, and each checkpoint (on an object store, only down to an intact one). Raises
+    StorageFailed, and LedgerDamaged for a damaged log.
     """
     engine = store.engine
     tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
