@@ -256,7 +256,7 @@ def purge(queue: str, older_than: str | None, yes: bool, json: bool, root: str |
     remaining = counts.stored + counts.in_flight
     whole = f"{pluralize(remaining, 'message')} in {queue} ({counts.in_flight:,} in flight)"
     sent_before = f"those that were sent more than {older_than} ago, of the {whole}"
-    confirm(f"Delete all {whole}?" if age is None else f"Delete {sent_before}?", yes)
+    confirm(f"Delete {whole}?" if age is None else f"Delete {sent_before}?", yes)
     deleted = purged_queue.purge(older_than=age)
     report(json, {"queue": queue, "messages": deleted}, f"deleted {pluralize(deleted, 'message')} of {queue}")
 

@@ -46,7 +46,7 @@ OPTIONS_BY_FIELD = {
 }
 #: Parts of errors, each with its replacement on the command line.
 _PHRASES = (
-    ("Must be a datetime with a time zone, or such a text", "Must be an instant with a time zone"),
+    ("Must be a datetime with a time zone, or its text in ISO 8601", "Must be an instant with a time zone"),
     (", or pass datetime(..., tzinfo=timezone.utc)", ""),
     ("An instant is given as timestamp=.", "An instant is given as --timestamp."),
     ("Say where to: destination=.", "Say where to: --to QUEUE."),

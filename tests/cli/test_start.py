@@ -64,7 +64,7 @@ def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
     said = os.read(mine, 10_000).decode()
     os.close(its)
     os.close(mine)
-    assert "Delete all of 1 message in work" in said and "nothing was changed" in said
+    assert "Delete 1 message in work (0 in flight)?" in said and "nothing was changed" in said
     assert queue.counts().visible == 1
 
 

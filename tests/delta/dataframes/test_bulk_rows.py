@@ -135,7 +135,7 @@ NAMED = {
     "attributes": ({"body": "'x'", "message_attributes": "map('a..b', '1')"}, "MessageAttributes.*is '.*a\\.\\.b.*1"),
     "large attributes": (
         {"body": "'x'", "message_attributes": "map('a', repeat('x', 2000))"},
-        "attributes, beside",
+        r"message_attributes \(its size counts with the body's\)",
     ),
     "trace header": ({"body": "'x'", "aws_trace_header": "'t' || chr(1)"}, r"column aws_trace_header is 't\\x01'"),
 }
