@@ -18,7 +18,7 @@ DESCRIPTION_FIELDS = ("ledger_queue", "receipt_id", "count", "version", "visibil
 
 
 def describe_claim(claim: Claim) -> dict[str, Any]:
-    """Return the description by which another task resumes a claim. `message_id` is one of its messages."""
+    """Return the description by which another task resumes a claim. `message_id` is the id of one of its messages."""
     assert claim.grant is not None
     first = claim.grant.runs.slice(0, 1).to_pylist()[0]
     return {
@@ -42,8 +42,8 @@ def require_description(claim: object) -> Mapping[str, Any]:
 def was_acknowledged(queue: Queue, description: Mapping[str, Any], get_queue: Callable[[str], Queue]) -> bool:
     """Return whether a claim that holds no message any more was acknowledged.
 
-    The message that the description names stands for all. If neither the queue nor its dead-letter queue has this
-    message, upkeep has most likely removed it.
+    The message that the description names stands for all messages of the claim. If neither the queue nor its
+    dead-letter queue has this message, this returns True: most likely upkeep removed it after it was acknowledged.
     """
     try:
         return queue.peek(description["message_id"]).status is Status.DELETED

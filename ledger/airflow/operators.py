@@ -109,8 +109,8 @@ class LedgerSendOperator(LedgerOperator):
     ) -> None:
         super().__init__(**more)
         if (messages is None) == (function is None):
-            bound = "Must be given, unless a function returns the messages"
-            raise InvalidParameterValue("messages", messages, bound, "Give messages or function, not both.")
+            bound = "Exactly one of messages and function must be given"
+            raise InvalidParameterValue("messages", messages, bound)
         self.messages = messages
         self.options = options
         self.function = function
@@ -139,7 +139,8 @@ class LedgerReceiveOperator(LedgerOperator):
     so `visibility_timeout` (seconds, by default the queue's) has to last until then.
 
     While the claims are held, a retry returns the same claims with restarted timeouts, even after a worker was killed.
-    If the task runs again after that, it receives new claims. Raises what `Queue.receive_many` raises.
+    If the task runs again when the claims are no longer held, it receives new claims. Raises what `Queue.receive_many`
+    raises.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class LedgerReceiveOperator(LedgerOperator):
             raise InvalidParameterValue("claims", claims, "Must be 1 or more")
         if claims > 1 and max_messages is None:
             bound = "The first of several claims would have all messages"
-            raise InvalidParameterValue("max_messages", max_messages, bound, "Say how many each may have.")
+            raise InvalidParameterValue("max_messages", max_messages, bound, "Say how many messages each may have.")
         self.max_messages, self.claims, self.visibility_timeout = max_messages, claims, visibility_timeout
 
     def execute(self, context: Context) -> list[dict[str, Any]]:

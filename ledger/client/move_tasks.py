@@ -1,7 +1,7 @@
 """Message move tasks: start, list, cancel, and continue abandoned ones.
 
-The process that started a task takes its steps, with a pause of STEP_PAUSE_SECONDS between two. A running task that was
-not updated for more than a minute is *abandoned*, and any process may continue it.
+The process that started a task takes its steps, with a pause of STEP_PAUSE_SECONDS between two steps. A running task
+that was not updated for more than a minute is *abandoned*, and any process may continue it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class MoveTasks:
         self._find_destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:
-            # `put_task` refuses a new task while another task of this queue runs. `new_task` then raises an error, if
-            # that task still runs.
+            # If another task of this queue started meanwhile, `put_task` refuses this task. In the next round of the
+            # loop `new_task` raises an error if the other task still runs, else it makes a new task.
             task = redrive.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
@@ -129,7 +129,10 @@ class MoveTasks:
 
 
 def continue_abandoned_tasks(store: Store, clock: Callable[[], int]) -> int:
-    """Take a step of every abandoned task, and return how many there were."""
+    """Take a step of every abandoned task, or end it as FAILED if its source queue was deleted.
+
+    Returns the number of abandoned tasks.
+    """
     queues = {record.id: record for record in store.queues()}
     abandoned = [task for task in store.tasks() if redrive.is_abandoned(task, clock())]
     for task in abandoned:

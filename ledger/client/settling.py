@@ -40,9 +40,10 @@ REASON_COLUMN = "reason"
 
 @uses_arrow
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Apply all actions in one commit, or in none if they change nothing. Return OUTCOME_RUNS for each action.
+    """Apply all actions in one commit, or in none if they change nothing. Return a table for each action.
 
-    A claim of the same Queue object does not count the ended messages as lost (see `client.access`).
+    The tables have the schema OUTCOME_RUNS of `store.protocol`. A claim of the same Queue object does not count the
+    ended messages as lost (see `client.access`).
     """
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
@@ -81,7 +82,7 @@ def delete_many(access: Access, handles: Handles) -> Outcomes:
 def change_many(access: Access, handles: Handles, timeout: Timeouts) -> Outcomes:
     """See Queue.change_visibility."""
     if timeout is None:
-        raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
+        raise InvalidParameterValue("VisibilityTimeout", None, "Must be a number of seconds", "Give 0 to release.")
     return settle(access, extend=_read_handles(handles), timeout=timeout)
 
 
@@ -98,7 +99,7 @@ def settle(
     limits = attribute_rules.limits_of(record.attributes)
     if timeout is not None and extend is None:
         raise InvalidParameterValue(
-            "VisibilityTimeout", timeout, "Is for the messages that are extended, and none are named", "Give extend=."
+            "VisibilityTimeout", timeout, "Is only for messages to extend, and the call names none", "Give extend=."
         )
     if timeout is None:
         timeout = int(record.attributes["VisibilityTimeout"])
@@ -121,7 +122,7 @@ def settle(
     return outcomes if all(isinstance(p[1], list) for p in parts) else make_outcome_table(requests, outcomes)
 
 
-#: All receipts, for `release_postponed`. (None is an empty claim's receipt.)
+#: The `receipt_id` that stands for all receipts in `release_postponed`. (None is an empty claim's receipt.)
 ALL_RECEIPTS = "*"
 
 
@@ -157,8 +158,8 @@ def _spread_reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
     counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
     if isinstance(given, (list, tuple)):
         if len(given) != sum(counts):
-            bound = f"Must be one text, or one for each of the {sum(counts)} handles that are released or extended"
-            raise InvalidParameterValue("reason", f"{len(given)} of them", bound)
+            bound = f"Must be one text, or a list with one for each of the {sum(counts)} handles to release or extend"
+            raise InvalidParameterValue("reason", f"a list of length {len(given)}", bound)
         return iter([clean_reason(reason) for reason in given])
     if given is not None:
         return itertools.repeat(clean_reason(given))
@@ -201,8 +202,8 @@ def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None
     """
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):
-            bound = f"Must be one, or one for each of the {len(extended)} handles"
-            raise InvalidParameterValue("VisibilityTimeout", len(timeout), bound)
+            bound = f"Must be one timeout, or a list with one for each of the {len(extended)} handles"
+            raise InvalidParameterValue("VisibilityTimeout", f"a list of length {len(timeout)}", bound)
     elif not isinstance(timeout, str) or extended is None or isinstance(extended, list):
         bounds.check_visibility_timeout(timeout, limits)
 
@@ -288,8 +289,8 @@ class Settling:
                 show its first 500 characters. If no argument is a DataFrame, the reason may be a list: one for each
                 handle of `release`, then one for each of `extend`. Without this argument, an Arrow table of handles may
                 have a column `reason`. One call records the 100 most frequent reasons, and one common text for the
-                others. A message that is extended for a reason is a planned retry: in `processing_times` it is
-                postponed, and not timed out.
+                others. An extension with a reason counts as a planned retry: the view `processing_times` counts its
+                messages as postponed, and not as timed out at that deadline.
 
         Returns:
             Outcomes as `Queue.delete` returns them. If `delete`, `release` or `extend` is a DataFrame, the outcomes are

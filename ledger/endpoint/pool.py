@@ -1,10 +1,11 @@
 """The endpoint's thread pool, with a line of waiting calls for each queue.
 
-Free threads take calls from the lines in rotation. The calls of one queue may use all threads but an eighth (at least
-one of several). So a queue with many calls leaves threads to other queues. If too many calls wait or run, the queue
+Free threads take calls from the lines in rotation. If there are several threads, the calls of one queue leave an eighth
+of the threads (rounded down, but at least one thread) to other queues. If too many calls wait or run, the queue
 with the most calls, among those with waiting calls, loses its newest waiting call.
 
-A call needs only one asyncio future. Calls that end while the event loop is busy wake the loop once for all of them.
+A call costs one asyncio future (`run_in_executor` would also make a concurrent one). Calls that end while the event
+loop is busy wake the loop once for all of them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ Call = TypeVar("Call")
 
 
 class Lines(Generic[Call]):
-    """The calls that wait for one of `threads` threads, and the number of calls that have a thread (`begun`)."""
+    """The calls that wait for one of `threads` threads, and the number of calls that have begun (`begun`).
+
+    A begun call has one of the threads, or the next one that is free is for it.
+    """
 
     def __init__(self, threads: int, backlog: int) -> None:
         self._threads, self._most = threads, threads + backlog
         self._most_of_a_queue = threads - max(1, threads // 8) if threads > 1 else 1
-        #: By queue. A line whose call gets a thread moves to the end. No line is empty.
+        #: The lines, by queue. A line whose call begins moves to the end. No line is empty.
         self._lines: OrderedDict[str, deque[Call]] = OrderedDict()
         self._begun_of: Counter[str] = Counter()
         self.begun = self.waiting = 0
@@ -46,7 +50,7 @@ class Lines(Generic[Call]):
         return self._take_out(fullest, self._lines[fullest].pop())
 
     def begin_next(self) -> tuple[str, Call] | None:
-        """Give a waiting call a thread. Return its queue and the call, or None."""
+        """Let a waiting call begin. Return its queue and the call, or None."""
         if self.begun >= self._threads:
             return None
         for queue, line in self._lines.items():
@@ -87,7 +91,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         #: Guards the lines. Only `waiting` and `busy` read them without the lock.
         self._lock, self._lines = threading.Lock(), Lines[_Call](threads, backlog)
-        #: Calls that have a thread, each with its queue. None ends the worker that takes it.
+        #: Begun calls that no worker has taken yet, each with its queue. None ends the worker that takes it.
         self._begun: SimpleQueue[tuple[str, _Call] | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = deque[tuple["asyncio.Future[Any]", Any, "BaseException | None"]]()

@@ -105,7 +105,7 @@ def test_a_row_that_is_there_twice_is_damage_and_upkeep_is_named():
 
 
 def test_two_inserts_of_one_place_are_damage_as_two_messages_have_it():
-    with pytest.raises(LedgerDamaged, match=r"Two messages of the table messages have one place.*Run upkeep"):
+    with pytest.raises(LedgerDamaged, match=r"Two messages of the table messages have the same place.*Run upkeep"):
         check([], [edit("insert"), edit("insert")])
 
 

@@ -1,15 +1,17 @@
 """Permissions of backups, and of ledgers that are restored in the place of others, on a local path.
 
 **A backup is as private as its ledger.** Its group and all others get at most the rights that they have on every folder
-and file of the ledger's tables. A closed folder above the ledger counts, too: it does not protect a backup on another
-disk. If the backup has another group than the ledger, this group gets what others have. Users and groups whom an ACL
-names may be in the group or among the others, so neither gets more than each of them.
+and file of the ledger's tables. If they cannot enter a folder above the ledger, they get no rights: that folder would
+not protect a backup that lies elsewhere. If the backup has another group than the ledger, this group and all others get
+only the rights that the ledger's group and its others both have. A user or group that an ACL names may belong to the
+ledger's group or to the others. So neither the group nor the others get a right that one of these named ones lacks.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
-restores, the owner. Each folder takes those of the folder at its place. A new partition takes those of its table,
-limited to what each replaced partition let its group and others do. Files take those that new files in their folder
-get, limited by each replaced file in the same way. If this user cannot give files to the group, the group that they
-have gets no more than others have, also on later files.
+restores, the owner. Each folder takes the permissions of the folder at its place. A new partition takes those of its
+table, limited to what each replaced partition let its group and others do. A file takes those that a new file in its
+folder gets, limited by each replaced file in the same way. If this user cannot give a file or folder the old group, the
+file or folder keeps its new group, which gets only the rights of the others. A folder's default ACL limits its group in
+the same way for later files.
 """
 
 from __future__ import annotations
@@ -47,14 +49,15 @@ class FolderRights(NamedTuple):
 
     def limited(self, bits: AccessBits) -> FolderRights:
         acl, default = (one and bits.limit_acl(one) for one in (self.acl, self.default_acl))
-        # With an ACL, the group's bits of the mode are the mask.
+        # In the mode of a folder with an ACL, the group's bits are the ACL's mask.
         limit = bits if acl is None else bits._replace(group=7)
         return self._replace(mode=limit.limit_mode(self.mode), acl=acl, default_acl=default)
 
     def limit_for_files(self, bits: AccessBits) -> FolderRights:
         """Return the rights for new files in such a folder, limited to `bits`."""
         acl = self.default_acl and bits.limit_acl(self.default_acl)
-        # Without an ACL, a file gives its group what the folder gives the group itself: no mask.
+        # Without a default ACL, the group of a new file gets the rights of the folder's group. In the mode of a folder
+        # with an ACL, the group's bits are the ACL's mask, so they do not show these rights.
         mode = mode_of_acl(acl) if acl else bits.intersect(access_bits(self.mode, self.acl)).limit_mode(self.mode)
         return self._replace(mode=mode & 0o666, acl=acl, default_acl=None)
 
@@ -187,7 +190,7 @@ class Privacy(NamedTuple):
         """Take from a file or folder the rights that exceed these. Return whether the file system allows it."""
         status, bits = path.stat(), self.bits
         if status.st_gid != self.group:
-            # The ledger's group is among the others here.
+            # Members of the ledger's group are among the others here.
             least = bits.group & bits.others
             bits = AccessBits(least, least)
         mode = stat.S_IMODE(status.st_mode)
@@ -226,7 +229,8 @@ def _bits_at(path: Path, group: int) -> AccessBits:
 def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
     """Return what a file, or a folder (with `has_content`, also its later files), lets a group and all others do.
 
-    The right to read a file counts as the right to enter, too.
+    For a file, the bit to read also sets the bit to execute here. So an intersection with a folder's bits keeps the
+    right to enter the folder.
     """
     try:
         status = path.stat()

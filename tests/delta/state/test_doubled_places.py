@@ -34,7 +34,7 @@ def sent_twice(open_ledger, queue, clock):
 @pytest.mark.parametrize("maximum", [10, 3, 1])
 def test_a_receive_of_two_messages_of_one_place_says_what_is_wrong_and_what_repairs_it(sent_twice, queue, maximum):
     """Whoever deleted one of the two would delete the other one, too."""
-    with pytest.raises(LedgerDamaged, match=r"Two messages of the table messages have one place.*Run upkeep"):
+    with pytest.raises(LedgerDamaged, match=r"Two messages of the table messages have the same place.*Run upkeep"):
         while queue.receive(maximum):
             pass
 

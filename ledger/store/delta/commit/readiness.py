@@ -19,9 +19,9 @@ from ledger.store.delta.commit.storage_safety import require_conditional_puts
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 
-#: The tables to which all but upkeep only append.
+#: The tables whose rows no verb changes or deletes: verbs need only appends here. Upkeep also deletes rows.
 APPENDED = ("messages", "receipts")
-#: In seconds, between two successful readings of the storage's clock. An object store's clock takes three requests.
+#: The seconds between two successful readings of the storage's clock. On an object store a reading takes 3 requests.
 INTERVAL_SECONDS = 10.0
 
 
@@ -33,8 +33,8 @@ class Readiness:
         folder: The tables' folder, if it is on this machine.
         clock: This process's clock.
         storage: The storage's clock, or None.
-        maximum_skew: The most seconds between two clocks.
-        passing: Monotonic seconds.
+        maximum_skew: The largest allowed difference between two clocks, in seconds.
+        passing: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -95,15 +95,16 @@ class Readiness:
                 require_alike(self._clock(), at, self._maximum_skew, "the last commit is ahead", only_behind=True)
 
 
-#: In seconds a request. A verb that commits makes 7 to 10 (docs/explanation/measured.md), mostly in a row.
+#: The doctor warns if a request takes more seconds than this. A verb that commits makes 7 to 10 requests
+#: (docs/explanation/measured.md), mostly one after the other.
 SLOW = 0.2
 KEYS = (
-    "the doctor reads the environment alone. On S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for "
-    "it, or give the machine a role; for a store that is not AWS's also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for "
-    "http:"
+    "the doctor takes options of the storage only from environment variables. On S3 set AWS_ACCESS_KEY_ID, "
+    "AWS_SECRET_ACCESS_KEY and AWS_REGION, or give the machine a role. If the store is not AWS's, also set "
+    "AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true if that URL begins with http://"
 )
 NO_BUCKET = "is the bucket's name mistyped? No command of ledger makes a bucket"
-#: The code in an answer of S3. The end of the answer may be cut off.
+#: A pattern of the error code in an answer of S3. The end of the answer may be cut off.
 CODE = re.compile(r"<Code>(\w+)</Code>")
 REQUESTS = 5
 
@@ -145,7 +146,7 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
             "WARN",
             "storage clock",
             difference,
-            "synchronise this machine's (NTP): a deadline is early or late by as much",
+            "synchronise this machine's clock (NTP): a deadline is early or late by this difference",
         )
     else:
         yield "OK", "storage clock", difference, ""

@@ -3,8 +3,9 @@
 **Spark sends this module's code to the executors,** which may lack this package or have another release of it.
 Therefore the module imports nothing of the package.
 
-**A task names only files that it has finished,** under names of its own. The driver publishes the files of the
-successful attempt only. A failed attempt removes its files, and upkeep removes what is left.
+**A task's answer names only files that the task has finished.** No other task or attempt uses their names. The driver
+publishes only the files of the successful attempt. A failed attempt removes its files, and upkeep removes those that
+are left.
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-#: A task's answer, in Spark's DDL: one row of JSON, a list of Written's values for each file.
+#: The schema of a task's answer, in Spark's DDL. The answer is one row of JSON: for each file, a list of Written's
+#: values.
 ANSWER = "files string"
+#: The kinds of errors that a task raises itself.
 REFUSES, MANY_SEGMENTS, STORAGE_FAILS = "refuses", "many segments", "storage fails"
-#: Refusals with their own error or text, in place of the wrong field's name.
+#: What a refusal begins with if it has its own error or text. Other refusals, which are not of this module, begin with
+#: the name of the wrong field.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: In place of a character's name.
+#: What a refusal names in place of a character if a body is not UTF-8.
 NO_UTF_8 = "no UTF-8"
-#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 but _ALLOWED_CONTROLS.
+#: U+FFFE and U+FFFF (EF BF BE, EF BF BF) are refused, and all controls below 0x20 except _ALLOWED_CONTROLS.
 _SPACE, _ASCII, _LEAD, _MIDDLE, _LAST = 0x20, 0x80, 0xEF, 0xBF, 0xBE
 _ALLOWED_CONTROLS = (0x09, 0x0A, 0x0D)
-#: Longer texts are cut to about this length in the statistics of Delta's log. BEHIND_ASCII or BEHIND_ALL ends a
-#: greatest text that is cut.
+#: Longer texts are cut to about this length in the statistics of Delta's log. If a column's maximum is cut,
+#: BEHIND_ASCII or BEHIND_ALL is appended, so that the result sorts after the whole text.
 MOST_OF_A_TEXT, BEHIND_ASCII, BEHIND_ALL = 32, "\x7f", "\U0010ffff"
-#: This many first values decide whether a column gets a dictionary.
+#: How many first values decide whether a column gets a dictionary.
 LOOKED_AT = 1_024
 #: How many parts of 10 MB are sent to an object store at the same time.
 PARTS_AT_ONCE = 2
@@ -43,17 +47,20 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 class Stop(Exception):
-    """Ends the task. The driver finds the text in Spark's error."""
+    """An error that ends the task. The driver finds its text in Spark's error."""
 
 
 class Written(NamedTuple):
-    """A finished file: its size in bytes, its segment's number in the send, its time in milliseconds, its statistics in
-    JSON."""
+    """A finished file."""
 
     name: str
+    #: In bytes.
     size: int
+    #: The number of the file's segment in the send.
     ordinal: int
+    #: In milliseconds.
     modified_at: int
+    #: In JSON.
     statistics: str
 
 
@@ -64,7 +71,7 @@ class Folder(NamedTuple):
         return open(f"{self.place}/{name}", "xb")  # noqa: PTH123
 
     def size_and_time(self, name: str) -> tuple[int, int]:
-        """Return a file's size in bytes, and its time in milliseconds."""
+        """Return a file's size in bytes, and when it was modified, in milliseconds."""
         status = os.stat(f"{self.place}/{name}")  # noqa: PTH116
         return status.st_size, status.st_mtime_ns // 1_000_000
 
@@ -124,24 +131,28 @@ class Objects(NamedTuple):
 
 
 class SendJob(NamedTuple):
-    #: Begins a task's own errors: a secret, so no user's function raises such an error.
+    #: The prefix of each error that a task raises itself. It is secret, so no error of a user's function has it.
     token: str
     place: Folder | Objects
     schema: pa.Schema
     statistics: tuple[str, ...]
-    #: The most tasks of the send, and a bound above the numbers of its segments.
+    #: The maximum number of tasks of the send.
     tasks: int
+    #: The numbers of segments are below this bound.
     most_segments: int
     rows_per_segment: int
     rows_per_file: int
-    #: In bytes: the most of a row group (a single row may have more), the average value above which a column gets no
-    #: dictionary, and the most of a body.
+    #: The maximum size of a row group in bytes. A row group of one row may be larger.
     row_group_bytes: int
+    #: If the values of a column have more bytes than this on average, the column gets no dictionary.
     long: int
+    #: The maximum size of a body in bytes.
     most_bytes: int
+    #: The maximum number of characters of a refused body that an error has.
     most_shown: int
-    #: In milliseconds. If `delay` is None, the column delay_seconds has each row's delay.
+    #: In milliseconds.
     sent_at: int
+    #: In milliseconds. None: the column delay_seconds has each row's delay.
     delay: int | None
 
 
@@ -181,7 +192,7 @@ def require_sendable(job: SendJob, bodies: pa.Array) -> None:
 
 
 def _has_wrong_character(bodies: pa.Array) -> bool:
-    """Return whether a body, none of them null or empty, has a refused character or is not UTF-8."""
+    """Return whether one of the bodies has a refused character or is not UTF-8. No body may be null or empty."""
     ends = np.frombuffer(bodies.buffers()[1], np.int64 if pa.types.is_large_string(bodies.type) else np.int32)
     first, last = ends[bodies.offset], ends[bodies.offset + len(bodies)]
     text = np.frombuffer(bodies.buffers()[2], np.uint8)[first:last]
@@ -236,11 +247,11 @@ def take_characters(body: bytes, characters: int) -> bytes:
 
 
 class TaskFiles:
-    """The files of one attempt of a task. Each but the last is full."""
+    """The files of one attempt of a task. All files except the last are full."""
 
     def __init__(self, job: SendJob, task: int) -> None:
         self._job, self._task = job, task
-        #: Rows that are written. Further rows wait for their row group.
+        #: The number of written rows. Further rows wait until their row group is full.
         self._row = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -361,7 +372,11 @@ class TaskFile:
         return Written(self._name, size, self._ordinal, modified_at, json.dumps(statistics))
 
     def _bound(self, name: str, value: Any, *, is_highest: bool = False) -> Any:
-        """Return a bound for Delta's log. A greatest text stays whole if no cut text is greater."""
+        """Return a bound for Delta's log.
+
+        A long maximum is cut before a character that sorts before the appended one. If there is no such character, the
+        maximum stays whole.
+        """
         if pa.types.is_timestamp(self._job.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
             return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{micros // 1_000:03d}Z"

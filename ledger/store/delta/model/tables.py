@@ -1,9 +1,10 @@
 """The five tables of a ledger: columns, partitions, properties and formats; and the partitions that a call names.
 
 A table's property FORMAT has its format number. The table's description has the lowest number that a release must know
-to use the table. Release 0.1.0 writes format 1 of every table. A release that changes the columns, partitions or
-properties of a table must raise the property's number. If earlier releases would misread the new layout, the release
-must also raise the description's number.
+to use the table. Both numbers come from `Table.format`. Release 0.1.0 writes format 1 of every table. A release that
+changes the columns, partitions or properties of a table must raise the property's number. If earlier releases would
+misread the new layout, the release must also raise the description's number. A release that raises only the property's
+number must first give `Table` a field for each number.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged, if recorded
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged; only set if
+        # purges of the queue have an interval
         ("origin_queue", pa.string()),  # the queue that messages were moved from
         ("moved_to", pa.string()),  # the queue that messages were moved to, on the rows of the queue that they left
         ("enqueued_at", INSTANT),  # when a move restarted the retention
@@ -136,7 +138,7 @@ TASKS = pa.schema(
     ]
 )
 
-#: Stored with a queue's attributes, in milliseconds.
+#: The names of two instants that are stored with a queue's attributes, in milliseconds.
 EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: A table's description begins with these words. The format number follows.
 NEEDED = "ledger format"
@@ -153,7 +155,7 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 class Table(TableSpec):
     """One of the ledger's tables: see TableSpec."""
 
-    #: See the module's docstring.
+    #: The number of the property FORMAT and of the description: see the module's docstring.
     format: int = 1
 
     @property
@@ -182,7 +184,7 @@ class Table(TableSpec):
 
 
 def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partition of a new segment, for messages whose ordinals `partition` has twice."""
+    """Return the partition of a new segment. It takes messages of `partition` whose ordinal an earlier message has."""
     return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
 
 
@@ -203,9 +205,9 @@ FACTS = (
 )
 SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
 TWO_MESSAGES = (
-    "Two messages of the table messages have one place, because two processes gave it out (a fork under an earlier "
-    "release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later message a place of its own: "
-    "nothing is lost"
+    "Two messages of the table messages have the same place (segment and seq): under an earlier release a process and "
+    "its fork both assigned it. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later message a new "
+    "place: nothing is lost"
 )
 
 
@@ -246,21 +248,24 @@ def require_readable(table: Table, layout: Layout) -> None:
     """Raise LedgerTooNew if a table's description asks for a format that this release does not know."""
     described = layout.description or ""
     needed = described.removeprefix(f"{NEEDED} ")
-    # The format of a later release may be no number.
+    # A later release may write a format that is no number.
     if needed != described and not (needed.isdecimal() and int(needed) <= table.format):
         raise LedgerTooNew(
-            f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "
-            f"{table.format}. Upgrade the package, or open the ledger with the version that wrote it"
+            f"The table {table.name} needs a release that knows format {needed}, but this release knows formats up to "
+            f"{table.format}. Upgrade the package, or open the ledger with the release that wrote the table"
         )
 
 
-#: The most queues and segments, and the most `alternatives`, in a predicate.
+#: The maximum number of `parts` and segments in a predicate, and of its `alternatives`.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
 
 
 @dataclass(frozen=True)
 class Where:
-    """Partitions, named by literals: no other predicate narrows a Delta transaction."""
+    """Partitions, named by literals.
+
+    Only such a predicate limits which commits of other writers Delta takes for conflicts.
+    """
 
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
