@@ -30,7 +30,13 @@ def worker(arguments):
     named = dict(zip(arguments[2::2], arguments[3::2]))
     queue = Ledger.open(arguments[0], create=False).queue(arguments[1])
     claim = queue.receive(None, attempt_id=attempt_of(named["--attempt-id"], 0))
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+    def end(number, frame):
+        # The kernel sends one for each thread of a killed parent.
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
     print("claimed", claim.count, flush=True)
     Path(named["--marker"]).touch()
     try:

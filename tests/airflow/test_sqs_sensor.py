@@ -23,7 +23,7 @@ def served(tmp_path):
     queue = ledger.create_queue("work", {"Limits": "SQS", "Lanes": 1})
     known = keys.Keys({KEY: keys.Key(SECRET, keys.Caller(ledger.settings.account_id))})
     endpoint = Endpoint(ledger, Signatures(known, ledger.settings.region, ledger.clock))
-    sock, begun, found = serving.listening("127.0.0.1", 0), threading.Event(), []
+    sock, begun, found = serving.listen("127.0.0.1", 0), threading.Event(), []
     started = lambda server: (found.append(server), begun.set())  # noqa: E731 - both, when it serves
     thread = threading.Thread(target=serving.serve, args=(endpoint, sock), kwargs={"started": started})
     port = sock.getsockname()[1]

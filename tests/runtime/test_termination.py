@@ -1,6 +1,9 @@
-"""What a worker says when Spark's JVM is gone under it."""
+"""What a worker says when Spark's JVM is gone under it, and how SIGTERM ends it."""
 
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -29,3 +32,20 @@ def test_a_jvm_that_does_not_answer_has_ended(nobody):
 def test_a_service_of_the_users_own_that_refuses_a_connection_is_no_jvm(nobody):
     assert not has_jvm_ended(error_of(lambda: socket.create_connection(("127.0.0.1", nobody), 1)))
     assert not has_jvm_ended(ValueError("org does not exist in the JVM"))
+
+
+def test_a_second_sigterm_does_not_stop_what_the_first_one_began():
+    """The kernel sends one for each thread of a parent that is killed."""
+    code = """
+import os, signal, sys, time
+from ledger.runtime.termination import ended_by_sigterm
+with ended_by_sigterm():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("released")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (128 + signal.SIGTERM, "released\n")
