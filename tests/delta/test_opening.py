@@ -176,14 +176,14 @@ DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_on_s3_spark_does_not_commit_whatever_lock_it_has(scheme, one_driver, session):
     """delta-rs takes part in none of Spark's locks."""
-    with pytest.raises(UnsafeStorage, match=r'delta-rs\. Leave out engine="spark"'):
+    with pytest.raises(UnsafeStorage, match=r'only delta-rs may commit to a ledger on S3\. Leave out engine="spark"'):
         Ledger.open(f"{scheme}://bucket/ledger", session, "spark", settings=Settings(single_driver=one_driver))
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_on_s3_without_a_session_spark_is_refused_and_no_session_is_asked_for(scheme):
     """It would be refused with one."""
-    with pytest.raises(UnsafeStorage, match=r'delta-rs\. Leave out engine="spark"'):
+    with pytest.raises(UnsafeStorage, match=r'only delta-rs may commit to a ledger on S3\. Leave out engine="spark"'):
         Ledger.open(f"{scheme}://bucket/ledger", engine="spark")
 
 

@@ -127,7 +127,7 @@ def test_an_edit_that_does_not_find_what_it_supposes_fails_the_whole_commit(comm
 
 
 def test_no_commit_has_two_edits_of_one_row(committed):
-    with pytest.raises(LedgerDamaged, match="one place"):
+    with pytest.raises(LedgerDamaged, match="the same place"):
         committed(edit("insert", first_seq=1), edit("insert", first_seq=1))
 
 
