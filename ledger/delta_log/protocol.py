@@ -196,6 +196,10 @@ class Conflict(Exception):
     """
 
 
+class CommittedBefore(Conflict):
+    """An earlier commit has the transaction id. Nothing was committed."""
+
+
 class NotDirect(Conflict):
     """A statement of the engine has to make the commit. Nothing was committed. `reason`: see `statements`."""
 

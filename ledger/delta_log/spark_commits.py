@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from delta import exceptions as delta_exceptions
 
 from ledger.delta_log.history import is_gap
-from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.protocol import CommittedBefore, Conflict
 from ledger.delta_log.spark_sessions import jvm_of
 from ledger.delta_log.statements import CHANGED_MEANWHILE
 
@@ -96,9 +96,9 @@ def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
 def read_committed_version(session: SparkSession) -> int:
     """Return the version that was committed since `committing` began.
 
-    Raises Conflict if there is none: Delta silently skips a write whose transaction id was committed before.
+    Raises CommittedBefore if there is none: Delta silently skips a write whose transaction id was committed before.
     """
     version = session.conf.get(LAST_VERSION)
     if version is None:
-        raise Conflict("nothing was committed: an earlier commit has this transaction id")
+        raise CommittedBefore("nothing was committed: an earlier commit has this transaction id")
     return int(version)

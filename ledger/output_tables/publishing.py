@@ -35,7 +35,7 @@ from ledger.delta_log.delta_rs_commits import (
     require_staged,
 )
 from ledger.delta_log.local_commits import commit_files
-from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.protocol import CommittedBefore, Conflict, StagedFile
 from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.exact_casts import fit_columns
@@ -253,7 +253,7 @@ def load_output(location: str, storage_options: dict[str, str] | None) -> DeltaT
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:
     if loaded.transaction_version(application) is not None:
-        raise Conflict(f"{application} was committed before")
+        raise CommittedBefore(f"{application} was committed before")
 
 
 def target_of(loaded: DeltaTable) -> Target:

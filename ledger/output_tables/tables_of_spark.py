@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.alterations import FORGETS
-from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.protocol import CommittedBefore
 from ledger.errors import OutputUnreadable
 from ledger.output_tables.protocol import OutputLog, require_remembered, unreadable
 from ledger.rules.location import name_for_spark
@@ -49,7 +49,7 @@ class SparkOutputTables:
             transaction = self._engine.begin(session, name_for_spark(location))
             _require_there(location, transaction.snapshot())
             if transaction.txnVersion(application) >= 0:
-                raise Conflict(f"{application} was committed before")
+                raise CommittedBefore(f"{application} was committed before")
             commit_nothing(session, transaction, (application, version))
             self._engine.make_durable_at(name_for_spark(location))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.client.access import Access
-from ledger.delta_log.protocol import Conflict, reason
+from ledger.delta_log.protocol import CommittedBefore, Conflict, reason
 from ledger.errors import OutputNotWritten
 from ledger.outputs.writers import make_writer
 from ledger.rules import message_id as ids
@@ -74,9 +74,10 @@ class Failures:
             metadata = {"queue": self._access.name, "receipt_id": receipt_id, "verb": "failures"}
             try:
                 writer.write(location, f"ledger/failures/{receipt_id}/{version}/{about}", metadata)
+            except CommittedBefore:
+                pass
             except Conflict as conflict:
-                if "committed before" not in str(conflict):
-                    raise OutputNotWritten(location, reason(conflict)) from conflict
+                raise OutputNotWritten(location, reason(conflict)) from conflict
             except Exception as error:
                 raise writer.make_error(location, error) from error
             writer.ended(written=True)

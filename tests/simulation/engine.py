@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.protocol import (
     Commit,
+    CommittedBefore,
     Conflict,
     Layout,
     LogReplaced,
@@ -204,7 +205,7 @@ class SimulatedEngine:
             for one in transactions:
                 committed = known.transaction_version(one[0], base)
                 if committed is not None and committed >= one[1]:
-                    raise Conflict("nothing was committed: an earlier commit has this transaction id")
+                    raise CommittedBefore("nothing was committed: an earlier commit has this transaction id")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
         with_it: dict[str, Any] = {"also": beside, "ends": ends, "is_synced": False}
         version = self._commit(table, known, base, [], added, metadata, None, transactions, **with_it)
@@ -373,7 +374,7 @@ class SimulatedEngine:
     ) -> None:
         base = known.version
         if known.transaction_version(application, base) is not None:
-            raise Conflict(f"{application} was committed before")
+            raise CommittedBefore(f"{application} was committed before")
         self._commit("output", known, base, [], added, metadata, None, [(application, version)])
 
     def _output(self, location: str, fault: Fault | None) -> Table:
