@@ -17,7 +17,6 @@ from ledger.errors import LedgerError, MessageDoesNotExist, QueueDoesNotExist
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules import limits as limit_rules
 from ledger.rules import message_id as ids
-from ledger.rules import redrive as redrive_rules
 from ledger.rules.attempts import Attempt, hash_content, require_not_smaller
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.copies import CopyProgress, Position, instants_in_target
@@ -135,7 +134,7 @@ class MemoryQueues:
 
     def put_task(self, task: MoveTask) -> bool:
         with self._lock:
-            stored = redrive_rules.is_next_revision(task, self.tasks())
+            stored = redrive.is_next_revision(task, self.tasks())
             if stored:
                 self._tasks[task.task] = task
             return stored

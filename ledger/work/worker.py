@@ -23,7 +23,14 @@ from ledger.client.tables import is_spark
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
 from ledger.output_tables.row_errors import is_of_function, make_row_error, parse_row_error
 from ledger.outputs.failures import NO_RESULT, Failures, make_failed_rows
-from ledger.outputs.messages import CARRIED, HANDLE_COLUMN, choose_messages, give_back_each
+from ledger.outputs.messages import (
+    CARRIED,
+    HANDLE_COLUMN,
+    choose_messages,
+    compare_with_claim,
+    find_other_messages,
+    give_back_each,
+)
 from ledger.outputs.write import Acknowledgement, retry_lost_races, write_output
 from ledger.outputs.writers import Writer, parse_schema_argument, require_declared
 from ledger.results import Worked
@@ -319,8 +326,6 @@ class _Judge:
         If the function names failed messages, acknowledge those with a row, and fail all others. Otherwise acknowledge
         the whole part.
         """
-        from ledger.outputs.messages import compare_with_claim, find_other_messages
-
         self._of.check()
         grant, reason = self._grant, self._of.work.reason
         # Always called: `choose_messages` raises if a row names no message of the claim.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger.cli.submit import find_script, find_shipped_folder
 from ledger.runtime.cache import RuntimeSetupError
+from ledger.runtime.shipped import find_script, find_shipped_folder
 from tests.sources import CHECKOUT
 
 
@@ -22,7 +22,7 @@ def test_what_is_neither_is_refused_with_the_names_of_the_jobs():
 
 
 def test_an_installed_wheel_has_them_below_its_environment(tmp_path, monkeypatch):
-    monkeypatch.setattr("ledger.cli.submit.CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr("ledger.runtime.shipped.CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(RuntimeSetupError, match="wheel"):
         find_shipped_folder("jobs")

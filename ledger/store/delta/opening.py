@@ -25,6 +25,8 @@ from ledger.delta_log.spark_sessions import (
     require_engines,
     require_executors_here,
     require_jvm,
+    require_s3a,
+    storage_options_of,
     warn_if_forgotten,
 )
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
@@ -122,8 +124,6 @@ def open_tables(
     if spark is not None and place.is_local and not settings.single_driver:
         require_executors_here(root, spark)
     if spark is not None and scheme in S3 and has_jvm(spark):
-        from ledger.delta_log.spark_sessions import require_s3a, storage_options_of
-
         require_s3a(spark)
         user_options = user_options or storage_options_of(spark, place.text.split("/")[2])
     options = _complete_options(user_options)
@@ -358,8 +358,6 @@ def _choose_engine(
 def _options_for_bucket_of(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.delta_log.spark_sessions import storage_options_of
-
     return partial(storage_options_of, spark)
 
 
