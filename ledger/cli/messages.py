@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import pluralize, print_blocks, print_json, report
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.rules.visibility import Outcome
 
 if TYPE_CHECKING:
     from ledger.claim import Claim
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from ledger.message import Message
     from ledger.queue import Queue
     from ledger.results import HandleOutcome, Settled
-
-
-STALE = Outcome.STALE.value
 
 
 @click.command(short_help="Receive messages, and hold them for a while.")
@@ -297,6 +293,8 @@ def _settle(
     settle_claim: Callable[[Claim], Settled],
     settle_handles: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
+    from ledger.rules.visibility import Outcome
+
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
@@ -312,16 +310,16 @@ def _settle(
         report(json, claim_document, f"{participle} {pluralize(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
     outcomes = settle_handles(list(dict.fromkeys(_read_handles(handles))))
+    # SQS answers a delete by a stale handle as a success.
+    undone = [outcome for outcome in outcomes if not outcome or outcome.outcome == Outcome.STALE.value]
     if json:
         print_json(*(_make_outcome_document(outcome) for outcome in outcomes))
     else:
-        done = sum(bool(outcome) and outcome.outcome != STALE for outcome in outcomes)
-        click.echo(f"{participle} {pluralize(done, 'message')}")
-    for outcome in outcomes:
-        if not outcome or outcome.outcome == STALE:
-            why = outcome.error_message or "another receive got the message since; nothing was done"
-            click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {why}", err=True)
-    return IN_PART if any(not outcome or outcome.outcome == STALE for outcome in outcomes) else 0
+        click.echo(f"{participle} {pluralize(len(outcomes) - len(undone), 'message')}")
+    for outcome in undone:
+        why = outcome.error_message or "another receive got the message since; nothing was done"
+        click.echo(f"{outcome.outcome}: {outcome.receipt_handle}: {why}", err=True)
+    return IN_PART if undone else 0
 
 
 def _make_outcome_document(outcome: HandleOutcome) -> dict[str, Any]:

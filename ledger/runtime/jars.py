@@ -231,10 +231,9 @@ def _make_proxy_options() -> list[str]:
         if proxy.hostname:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
     if options and proxies.get("no"):
-        hosts = [host.strip() for host in proxies["no"].split(",") if host.strip()]
+        hosts = filter(None, (host.strip().lstrip(".") for host in proxies["no"].split(",")))
         # A name in no_proxy stands also for all hosts below it; a name in Java's option, only for itself.
-        below = (f"{name}|*.{name}" for name in (host.lstrip(".") for host in hosts) if name)
-        options.append("-Dhttp.nonProxyHosts=" + "|".join(below))
+        options.append("-Dhttp.nonProxyHosts=" + "|".join(f"{host}|*.{host}" for host in hosts))
     return options
 
 
