@@ -128,29 +128,33 @@ def find_damage(
     files = table_files(location, storage_options)
     paths = files.log_paths()
     versions = versions_in(paths)
-    bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
-    flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
-    missing = find_missing_entries(files, versions, intact + 1, newest)
-    if not bad:
-        flaws.update(dict.fromkeys(missing, MISSING))
-    if flaws:
-        return TableDamage(newest, flaws, bad, {})
+
+    def look(*, deep: bool) -> TableDamage:
+        """Look at checkpoints, and at the entries after the newest intact one."""
+        bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
+        flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
+        missing = find_missing_entries(files, versions, intact + 1, newest)
+        if not bad:
+            flaws.update(dict.fromkeys(missing, MISSING))
+        return TableDamage(newest, flaws, bad, {}, not missing)
+
+    seen = look(deep=deep)
+    if seen.entries:
+        return seen
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
         # A checkpoint whose footer can be read may have pages that cannot.
-        bad, intact = _find_bad_checkpoints(files, paths, deep=True)
-        if bad:
-            later = [version for version in versions if version > intact]
-            missing = find_missing_entries(files, versions, intact + 1, newest)
-            return TableDamage(newest, flaws_in(files, later, needs_info=needs_info), bad, {}, not missing)
+        seen = seen if deep else look(deep=True)
+        if seen.checkpoints:
+            return seen
         raise
     wrong = find_faulty_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
         # Others may have removed a missing file from the table since.
         loaded, wrong = again, find_faulty_files(again, files, deep=deep)
-    return TableDamage(loaded.version(), {}, bad, wrong, not missing)
+    return seen._replace(version=loaded.version(), files=wrong)
 
 
 class Checkpoints(NamedTuple):
@@ -161,13 +165,11 @@ class Checkpoints(NamedTuple):
             that is gone.
         intact: The version of the newest readable checkpoint; -1: there is none.
         old: The paths of unreadable files before `intact`, on local paths.
-        lost_after: The version of the newest checkpoint of `old` that no entries replace; None: there is none.
     """
 
     bad: tuple[str, ...]
     intact: int
     old: tuple[str, ...]
-    lost_after: int | None = None
 
 
 def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
@@ -175,23 +177,25 @@ def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -
     files = table_files(location, storage_options)
     paths = files.log_paths()
     bad, intact = _find_bad_checkpoints(files, paths, deep=True)
-    if not recorded(location).is_local:
-        return Checkpoints(bad, intact, ())
-    return Checkpoints(bad, intact, *_find_old_checkpoints(files, paths, intact))
+    return Checkpoints(bad, intact, _find_old_checkpoints(files, paths, intact) if recorded(location).is_local else ())
 
 
-def _find_old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[tuple[str, ...], int | None]:
-    """Return the fields `old` and `lost_after` of Checkpoints."""
-    old, readable = list[str](), -1
-    lost_after: int | None = None
-    for version in (version for version in list_checkpoints(paths) if version < intact):
-        unreadable = _unreadable_files(files, paths, version, deep=True)
-        if not unreadable:
-            readable = version
-        elif find_missing_entries(files, versions_in(paths), readable + 1, version):
-            lost_after = version
-        old += unreadable
-    return tuple(old), lost_after
+def _find_old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[str, ...]:
+    older = (version for version in list_checkpoints(paths) if version < intact)
+    return tuple(path for version in older for path in _unreadable_files(files, paths, version, deep=True))
+
+
+def _find_lost_version(location: str, old: Sequence[str]) -> int | None:
+    """Return the version of the newest of the unreadable checkpoint files `old` that no entries replace."""
+    files = table_files(location, None)
+    paths = files.log_paths()
+    unreadable = {int(path.removeprefix(f"{LOG}/").partition(".")[0]) for path in old}
+    readable = [version for version in list_checkpoints(paths) if version not in unreadable]
+    for version in sorted(unreadable, reverse=True):
+        first = max((earlier + 1 for earlier in readable if earlier < version), default=0)
+        if find_missing_entries(files, versions_in(paths), first, version):
+            return version
+    return None
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
@@ -243,9 +247,10 @@ def find_past_damage_error(
     try:
         checkpoints = read_checkpoints(location, storage_options)
         error = find_past_damage(location, storage_options, checkpoints.intact).error(table)
-        if error is None and checkpoints.lost_after is not None:
+        lost = None if error else _find_lost_version(location, checkpoints.old)
+        if lost is not None:
             return LedgerDamaged(
-                f"The table {table} has a checkpoint that cannot be read, of version {checkpoints.lost_after}",
+                f"The table {table} has a checkpoint that cannot be read, of version {lost}",
                 "Entries before it are gone, so the versions from this one to the next checkpoint cannot be read any "
                 "more. The newest version is whole.",
             )
@@ -377,7 +382,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
         return []
     paths = files.log_paths()
     bad, intact = _find_bad_checkpoints(files, paths, deep=deep)
-    old = _find_old_checkpoints(files, paths, intact)[0] if deep else ()
+    old = _find_old_checkpoints(files, paths, intact) if deep else ()
     versions = {*versions_in(paths)}
     newest = max(versions, default=-1)
     if not set(range(intact + 1, newest + 1)) <= versions:

@@ -449,6 +449,14 @@ def summed(root, queue):
     return max(Path(root, "visibility", "_delta_log").glob("*.checkpoint.parquet"))
 
 
+def sum_up_twice(root, queue):
+    """Let each of two commits to `visibility` have a checkpoint. Return the log's folder, and the newest version."""
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+        DeltaTable(f"{root}/visibility").create_checkpoint()
+    return Path(root, "visibility", "_delta_log"), DeltaTable(f"{root}/visibility").version()
+
+
 def spoil_pages(parquet):
     """Leave a file's footer, and make zeros of its pages."""
     content = parquet.read_bytes()
@@ -496,11 +504,7 @@ def test_a_checkpoint_with_a_whole_end_or_none_at_all_is_named_and_taken_out(
 def test_an_old_checkpoint_that_is_damaged_is_named_by_views_of_the_past_and_taken_out(
     open_ledger, root, queue, capsys
 ):
-    for _ in range(2):
-        queue.receive(1, visibility_timeout=600)
-        DeltaTable(f"{root}/visibility").create_checkpoint()
-    newest = DeltaTable(f"{root}/visibility").version()
-    log = Path(root, "visibility", "_delta_log")
+    log, newest = sum_up_twice(root, queue)
     old = log / f"{newest - 1:020d}.checkpoint.parquet"
     os.truncate(old, 100)
     ledger = open_ledger()
@@ -513,11 +517,7 @@ def test_an_old_checkpoint_that_is_damaged_is_named_by_views_of_the_past_and_tak
 
 
 def test_an_old_checkpoint_whose_entries_are_gone_takes_only_its_versions_with_it(open_ledger, root, queue):
-    for _ in range(2):
-        queue.receive(1, visibility_timeout=600)
-        DeltaTable(f"{root}/visibility").create_checkpoint()
-    newest = DeltaTable(f"{root}/visibility").version()
-    log = Path(root, "visibility", "_delta_log")
+    log, newest = sum_up_twice(root, queue)
     for version in range(newest):
         (log / f"{version:020d}.json").unlink()
     spoil_pages(log / f"{newest - 1:020d}.checkpoint.parquet")
@@ -530,17 +530,11 @@ def test_an_old_checkpoint_whose_entries_are_gone_takes_only_its_versions_with_i
 
 def test_a_damaged_checkpoint_behind_a_missing_entry_is_taken_out_with_what_is_cut(open_ledger, root, queue):
     """It has nothing of what is lost, and keeps no older checkpoint from telling what is left."""
-    for _ in range(2):
-        queue.receive(1, visibility_timeout=600)
-        DeltaTable(f"{root}/visibility").create_checkpoint()
-    newest = DeltaTable(f"{root}/visibility").version()
-    log = Path(root, "visibility", "_delta_log")
+    log, newest = sum_up_twice(root, queue)
     gone(root, "visibility", newest)
     queue.send("four")
     checkpoint = log / f"{newest:020d}.checkpoint.parquet"
-    content = checkpoint.read_bytes()
-    end = int.from_bytes(content[-8:-4], "little") + 8
-    checkpoint.write_bytes(content[:4] + bytes(len(content) - end - 4) + content[-end:])
+    spoil_pages(checkpoint)
     (log / f"{newest + 1:020d}.json").write_bytes((log / f"{newest - 1:020d}.json").read_bytes())
     (seen,) = Ledger.repair(root, dry_run=True).tables
     assert seen.version == newest - 1 and not seen.past and len(seen.commits) == 2
