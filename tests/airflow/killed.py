@@ -26,25 +26,20 @@ def worker(arguments):
     first arguments are those of jobs/work.py."""
     from ledger import Ledger
     from ledger.airflow.claims import attempt_of
+    from ledger.runtime.termination import ended_by_sigterm
 
     named = dict(zip(arguments[2::2], arguments[3::2]))
     queue = Ledger.open(arguments[0], create=False).queue(arguments[1])
     claim = queue.receive(None, attempt_id=attempt_of(named["--attempt-id"], 0))
-
-    def end(number, frame):
-        # The kernel sends one for each thread of a killed parent.
-        signal.signal(number, signal.SIG_IGN)
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)
-    print("claimed", claim.count, flush=True)
-    Path(named["--marker"]).touch()
-    try:
-        if named.get("--ends") == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)
-    finally:
-        claim.release()
+    with ended_by_sigterm():
+        print("claimed", claim.count, flush=True)
+        Path(named["--marker"]).touch()
+        try:
+            if named.get("--ends") == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        finally:
+            claim.release()
 
 
 def parent(arguments):

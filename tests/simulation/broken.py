@@ -171,32 +171,24 @@ def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
     """What shares a commit was decided on what is committed, and not on what was decided before it."""
     committed: list[Any] = []
 
-    class BlindVerb:
-        def __init__(self, verb: Any) -> None:
-            self._verb = verb
+    right = sharing.CommitDecisions.add_one
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._verb, name)
+    def broken(self: Any, verb: Any) -> None:
+        decide = verb.decide
 
-        def decide(self, loaded: Any, losses: int) -> Any:
+        def decide_blindly(loaded: Any, losses: int) -> Any:
             before = loaded.taken()
             # The first decision of a commit is made on what is committed.
             if not committed or committed[0] is not loaded:
                 committed[:] = [loaded, before]
             loaded.take_back(committed[1])
             try:
-                return self._verb.decide(loaded, losses)
+                return decide(loaded, losses)
             finally:
                 loaded.take_back(before)
 
-    right = sharing.CommitDecisions.add_one
-
-    def broken(self: Any, verb: Any) -> None:
-        blind = BlindVerb(verb)
-        right(self, blind)
-        self.answers[:] = [(verb if one is blind else one, answer) for one, answer in self.answers]
-        self.refused[:] = [(verb if one is blind else one, error) for one, error in self.refused]
-        self.put_off[:] = [verb if one is blind else one for one in self.put_off]
+        with mock.patch.object(verb, "decide", decide_blindly):
+            right(self, verb)
 
     _patch(stack, sharing.CommitDecisions, "add_jointly", lambda self, verbs: False)
     _patch(stack, sharing.CommitDecisions, "_can_grant", lambda self, decision: True)
