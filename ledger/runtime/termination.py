@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ JVM_ENDED_REASON = "Spark's JVM has ended: by a signal to the job (SIGTERM), or 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turn the first SIGTERM into SystemExit during the block, so that the block can release a held claim.
+    """Turn SIGTERM into SystemExit during the block, so that the block can release a held claim.
+
+    While the block handles the SystemExit, further SIGTERMs change nothing.
 
     Only the main thread handles the signal, and only if no other code does. In any thread, an error that the SystemExit
     caused becomes a SystemExit again: Py4J may turn it into any error.
@@ -43,13 +46,10 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _raise_exit(number: int, frame: object) -> None:
     # A further SIGTERM must not interrupt the release. The kernel sends several to a child (PR_SET_PDEATHSIG) if a
-    # parent that has threads is killed: one for each thread whose end gives the child another parent.
-    signal.signal(number, _ignore)
-    raise SystemExit(128 + number)
-
-
-def _ignore(number: int, frame: object) -> None:
-    """Do nothing. Unlike SIG_IGN, commands that this process starts do not inherit it."""
+    # parent that has threads is killed: one for each thread whose end gives the child another parent. But if the error
+    # of an earlier one was lost (in a fork, see `threads`), nothing handles it, and this one ends the block.
+    if not is_termination(sys.exc_info()[1]):
+        raise SystemExit(128 + number)
 
 
 def is_termination(error: BaseException | None) -> bool:
