@@ -289,17 +289,10 @@ class TableLock:
         """
         while True:
             patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
-            try:
-                holder.enter_context(
-                    _locked(self._gate, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + patience, until))
-                )
-            except StillLocked:
-                if until is not None and time.monotonic() >= until:
-                    raise
-                if patience == SHORT_OF_IT or not _is_recent(self._gate, PATIENCE_AT_GATE):
-                    return False
-            else:
+            if _lock_in_time(holder, self._gate, patience, until):
                 return True
+            if patience == SHORT_OF_IT or not _is_recent(self._gate, PATIENCE_AT_GATE):
+                return False
 
     def _share_without_gate(self, turn: contextlib.ExitStack) -> None:
         try:
@@ -322,27 +315,15 @@ class TableLock:
         vain."""
         if _is_recent(self._in_vain, IN_VAIN):
             return False
-        try:
-            holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + seconds, until)))
-        except StillLocked:
-            if until is not None and time.monotonic() >= until:
-                raise
+        is_alone = _lock_in_time(holder, self._turn, seconds, until)
+        if not is_alone:
             _tell(self._in_vain)
-            return False
-        return True
+        return is_alone
 
     def _take_alone_without_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Take the table when nobody has it. Return None after IN_VAIN seconds."""
         with contextlib.ExitStack() as alone:
-            try:
-                alone.enter_context(
-                    _locked(self._turn, fcntl.LOCK_EX, _choose_earlier(time.monotonic() + IN_VAIN, until))
-                )
-            except StillLocked:
-                if until is not None and time.monotonic() >= until:
-                    raise
-                return None
-            return alone.pop_all()
+            return alone.pop_all() if _lock_in_time(alone, self._turn, IN_VAIN, until) else None
 
 
 def _tell(file: Path) -> None:
@@ -381,8 +362,16 @@ def _touching_gate(gate: Path) -> Iterator[None]:
         forget(end)
 
 
-def _choose_earlier(limit: float, until: float | None) -> float:
-    return limit if until is None else min(limit, until)
+def _lock_in_time(holder: contextlib.ExitStack, path: Path, seconds: float, until: float | None) -> bool:
+    """Lock a file exclusively in `holder`. Return False after so many seconds; raise StillLocked at `until`."""
+    limit = time.monotonic() + seconds
+    try:
+        holder.enter_context(_locked(path, fcntl.LOCK_EX, limit if until is None else min(limit, until)))
+    except StillLocked:
+        if until is not None and time.monotonic() >= until:
+            raise
+        return False
+    return True
 
 
 def table_lock(location: str) -> TableLock | NoLock:
