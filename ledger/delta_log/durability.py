@@ -15,8 +15,8 @@ bytes. With the setting `sync` on, a process therefore keeps four rules.
 
 **Commits of others.** A commit with SYNCED in its `commitInfo` keeps rules 1 and 2, and the bytes of all versions
 before it were synced first. Its readers need only sync the log's folder. Commits of Spark and delta-rs, for example,
-lack the mark. Before a process relies on an unmarked commit, it syncs the commit's data files and entry, and those of
-earlier commits, back to the nearest one that has the mark or was synced before.
+lack the mark. Before a process relies on an unmarked commit, it syncs the data files and the entry of this commit. It
+does the same for earlier commits, back to the nearest one that has the mark or was synced before.
 
 **Checkpoints** that this package writes are durable before they can be seen. Those of engines are synced before a
 vacuum removes an entry that they sum up. If a power cut tears such a checkpoint, the entries replace it: see

@@ -366,7 +366,7 @@ class ObjectFiles:
         return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        # Not by a conditional put: the storage may refuse that although the file does not exist.
+        # A storage may refuse a conditional put although the file does not exist.
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
