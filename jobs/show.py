@@ -21,7 +21,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--queue", default="", metavar="PREFIX", help="Only queues whose names begin with PREFIX.")
     arguments.add_argument(
-        "--in-flight", action="store_true", help="Also every receipt that holds messages (starts Spark)."
+        "--in-flight",
+        action="store_true",
+        help="Also every receipt that holds messages, and what is parked or postponed (starts Spark).",
     )
     arguments.add_argument(
         "--history",
@@ -65,6 +67,7 @@ def in_flight(ledger: Ledger, prefix: str) -> list[dict[str, object]]:
     return [
         {
             "queue": row.queue,
+            "state": row.state,
             "receipt": row.receipt_id,
             "attempt": row.attempt_id,
             "holder": row.holder,

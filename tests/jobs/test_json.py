@@ -36,6 +36,21 @@ def test_queues_are_shown_a_document_each(said, tmp_path):
     assert {one["kind"] for one in documents} == {"queue"}
 
 
+def test_what_is_parked_is_told_apart_from_what_is_held(said, spark, tmp_path):
+    said(create_queue, "work")
+    queue = Ledger.open(str(tmp_path / "ledger")).queue("work")
+    queue.send(["a", "b"])
+    queue.receive(1)
+
+    def fail(message):
+        if message.body:
+            raise ValueError(message.body)
+
+    queue.consume(fail, maximum_receives=1, until="once")
+    states = [one["state"] for one in said(show, "--in-flight") if one["kind"] == "receipt"]
+    assert sorted(states) == ["held", "parked"]
+
+
 def test_what_upkeep_did_is_told_by_its_names(said):
     said(create_queue, "work")
     (document,) = said(upkeep)
