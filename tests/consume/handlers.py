@@ -20,6 +20,7 @@ def slow(message):
 
 
 def slower(message):
+    print("begins", flush=True)
     time.sleep(0.3)
     return number(message)
 
@@ -43,6 +44,7 @@ def closing(message):
 async def patient(message):
     import asyncio
 
+    print("begins", flush=True)
     await asyncio.sleep(0.02)
     return number(message)
 
