@@ -240,6 +240,8 @@ def _make_proxy_options() -> list[str]:
 def _explain_failure(packages: Packages, missing: list[str], output: str) -> str:
     telling = ("Server access error", "Host ", "Exception", "not found")
     lines = [line.strip() for line in output.splitlines() if line.strip().startswith(telling) or "Exception" in line]
+    # Spark's own exception names what no repository has. Other lines are about every repository that lacks something.
+    lines.sort(key=lambda line: "unresolved dependency" not in line and "download failed" not in line)
     problem = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"
     return (
         f"Spark could not resolve the jars of {packages.what}, {', '.join(missing) or coordinates(packages)} "

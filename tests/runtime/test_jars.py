@@ -115,6 +115,14 @@ def test_a_hadoop_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, ha
     assert find_cached_s3_jars() == [], "a session that uses no S3 starts"
 
 
+def test_the_error_about_a_jar_that_no_repository_has_names_the_jar_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEDGER_CACHE", str(tmp_path))
+    asked = delta_packages().asked[0]
+    gone = delta_packages()._replace(asked=[asked._replace(version="0.0.1")], brought=[])
+    with pytest.raises(RuntimeSetupError, match=rf"it said: [^;]*unresolved dependency: [^;]*{asked.name};0\.0\.1"):
+        find_or_fetch_jars(gone)
+
+
 def test_the_jars_of_s3_are_few_and_none_is_of_a_library_that_spark_has():
     import pyspark
 
