@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import sys
 import threading
@@ -14,6 +15,11 @@ from typing import Any
 from ledger.delta_log.protocol import reason
 
 LOOK_SECONDS = 0.25
+#: Signals that come this soon after the first are one signal with it, as several SIGTERMs of the kernel are (see
+#: `_raise_exit`).
+ONE_SIGNAL_SECONDS = 0.05
+#: How long what the second signal began, such as a release, is not interrupted by further ones.
+ENDING_SECONDS = 10
 #: Reasons for the release of a claim.
 TERMINATED_REASON = "the process was told to end (SIGTERM)"
 JVM_ENDED_REASON = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
@@ -54,11 +60,17 @@ def _raise_exit(number: int, frame: object) -> None:
 
 def is_termination(error: BaseException | None) -> bool:
     """Return whether an error is the SystemExit of SIGTERM, or has it among its causes."""
+    return any(map(_is_exit_by_sigterm, _list_causes(error)))
+
+
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def _is_exit_by_sigterm(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM
 
 
 def describe_end(error: BaseException) -> str:
@@ -100,6 +112,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.asked: int | None = None
+        self._asked_at = self._raised_at = -math.inf
 
     def end(self) -> None:
         if self.asked is not None:
@@ -114,10 +127,20 @@ class Drain:
         return self.asked is not None
 
     def on_signal(self, number: int, frame: object) -> None:
-        """Note the first signal. For each later signal, raise its exception at once."""
-        if self.asked is not None:
+        """Note the first signal. For a later signal, raise its exception at once, unless an earlier one is handled."""
+        now = time.monotonic()
+        if self.asked is None:
+            self.asked, self._asked_at = number, now
+        elif now - self._asked_at >= ONE_SIGNAL_SECONDS and not self._is_ending(now):
+            self._raised_at = now
             raise self._make_exception(number)
-        self.asked = number
+
+    def _is_ending(self, now: float) -> bool:
+        is_handled = any(
+            isinstance(error, KeyboardInterrupt) or _is_exit_by_sigterm(error)
+            for error in _list_causes(sys.exc_info()[1])
+        )
+        return is_handled and now - self._raised_at < ENDING_SECONDS
 
     @staticmethod
     def _make_exception(number: int) -> BaseException:

@@ -110,7 +110,8 @@ class Backlog:
         #: By claim, the given-back groups.
         self._given_back: dict[Any, set[str]] = {}
         self._is_closed = False
-        self.calls = 0
+        #: How many calls run, and of how many calls, these among them, the consumer has no outcome yet.
+        self.calls = self.unreported = 0
         self.wake: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -152,7 +153,10 @@ class Backlog:
             self._given_back.pop(claim, None)
 
     def take(self) -> HandlerCall | None:
-        """Return messages for the next call, if any are ready. The caller calls `finish` after the call."""
+        """Return messages for the next call, if any are ready.
+
+        The caller calls `finish` after the call, and `report` once the consumer has the outcome.
+        """
         with self._lock:
             return self._take()
 
@@ -206,6 +210,11 @@ class Backlog:
         self.wake()
         return dropped
 
+    def report(self) -> None:
+        """Note that the consumer has the outcome of a finished call."""
+        with self._lock:
+            self.unreported -= 1
+
     def shuffle(self) -> None:
         """Shuffle the waiting messages; on a FIFO queue only the order of the ready groups."""
         with self._lock:
@@ -249,7 +258,9 @@ class Backlog:
             return None
         self._wake_due()
         call = self._take_in_order() if self._in_order else self._take_first()
-        self.calls += call is not None
+        if call is not None:
+            self.calls += 1
+            self.unreported += 1
         return call
 
     def _wake_due(self) -> None:

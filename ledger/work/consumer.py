@@ -10,6 +10,7 @@ import collections
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -170,7 +171,7 @@ class Consumer:
 
     def _must_read_more(self) -> bool:
         """Return whether to read although memory is full, because otherwise no outcome could be settled."""
-        if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._outcomes:
+        if len(self._backlog) or len(self._backlog.aside) or self._backlog.unreported or self._outcomes:
             return False
         return not any(one.select_ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
@@ -188,6 +189,7 @@ class Consumer:
         self._outcomes.append((call.claim, steps.handled))
         for claim, message in dropped:
             self._outcomes.append((claim, [Handled(message, Verdict.BEHIND)]))
+        self._backlog.report()
         if len(self._backlog) <= self._options.at_once or self._first_rows.are_awaited:
             self._wake.set()
 
@@ -205,9 +207,7 @@ class Consumer:
 
     def _collect(self) -> None:
         """Take the outcomes from the handlers. Raise the exception of a broken handler."""
-        while self._outcomes:
-            claim, handled = self._outcomes.popleft()
-            claim.note(handled)
+        for handled in self._note_outcomes():
             self._first_rows.look(handled)
         if self._handlers.fatal is not None:
             raise self._handlers.fatal
@@ -220,6 +220,12 @@ class Consumer:
                 "back, and this receive does not count"
             )
             raise self._broken.raised
+
+    def _note_outcomes(self) -> Iterator[list[Handled]]:
+        while self._outcomes:
+            claim, handled = self._outcomes.popleft()
+            claim.note(handled)
+            yield handled
 
     def _is_quiet(self) -> bool:
         return all(one.is_handled for one in self._in_hand)
@@ -289,7 +295,7 @@ class Consumer:
         waiting = self._backlog.remove() + sum(one.unread for one in self._in_hand)
         running = self._backlog.calls
         self._options.say(f"drains: waits for {running:,} calls, and gives back {waiting:,} messages without a call")
-        while self._backlog.calls:
+        while self._backlog.unreported:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
             self._collect()
@@ -308,6 +314,8 @@ class Consumer:
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):
                 return
+            for _ in self._note_outcomes():
+                pass
             for one in list(self._in_hand):
                 undecided = [handled for handled in one.pending if handled.verdict is not Verdict.DONE]
                 with contextlib.suppress(LeaseLost):

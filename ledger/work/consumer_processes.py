@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
@@ -27,13 +28,21 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.results import Consumed
 from ledger.rules.attempts import Share
 from ledger.runtime.progress import Meter
-from ledger.runtime.termination import draining, ignore_interrupts, interrupts_held_back, is_termination
+from ledger.runtime.termination import (
+    ONE_SIGNAL_SECONDS,
+    draining,
+    ignore_interrupts,
+    interrupts_held_back,
+    is_termination,
+)
 from ledger.work.claim_source import STORED_STATES
 from ledger.work.consumer import Consumer
 from ledger.work.tasks import Consumption, ignore, log
 
 LOOK_SECONDS = 0.1
 END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
+#: How a child ends: it drains, or gives back all messages without a drain.
+DRAIN, AT_ONCE = "drain", "at once"
 
 
 def consume(access: Access, options: Consumption, bar: bool | None) -> Consumed:
@@ -93,12 +102,10 @@ class ConsumerProcesses:
                     self._listen_once()
                     if (drain.asked or self._raised) and not self._has_sent_end:
                         self._has_sent_end = True
-                        self._tell_all((END,))
+                        self._tell_all((END, DRAIN))
             except BaseException:
-                # After a second END a child does not drain, but gives back all messages at once.
-                for _ in range(1 if self._has_sent_end else 2):
-                    self._tell_all((END,))
                 self._has_sent_end = True
+                self._tell_all((END, AT_ONCE))
                 raise
             finally:
                 # A child may wait until the parent reads its pipe, so read until all have ended.
@@ -264,10 +271,9 @@ def _run_child(connection: Connection, reopen: Callable[[], Access], options: Co
 def _listen(connection: Connection, consumer: Consumer) -> None:
     """Read the parent's messages and obey them, in a thread of a child.
 
-    The first END, or the end of the parent, drains the child by SIGTERM, unless a signal has begun a drain. The second
-    END ends the drain, as a second signal does.
+    An END, or the end of the parent, drains the child by SIGTERM, unless a signal has begun a drain. END with AT_ONCE
+    also ends the drain, as a second signal does.
     """
-    ends = 0
     while True:
         try:
             kind, *values = connection.recv()
@@ -278,8 +284,13 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
         if kind == CLOSED:
             consumer.closed.close(*values)
             continue
-        ends += 1
-        if ends > 1 or not consumer.is_draining:
+        if not consumer.is_draining:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if values == [AT_ONCE]:
+            # Two signals that come together are one signal.
+            while not consumer.is_draining:
+                time.sleep(ONE_SIGNAL_SECONDS)
+            time.sleep(ONE_SIGNAL_SECONDS)
             os.kill(os.getpid(), signal.SIGTERM)
 
 

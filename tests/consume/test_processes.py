@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import InvalidParameterValue, Ledger
+from ledger.runtime.termination import ONE_SIGNAL_SECONDS
 from tests.consume import handlers
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -173,6 +174,7 @@ def test_the_second_signal_gives_all_back(queue, tmp_path):
     run.until("hangs")
     os.kill(run.process.pid, signal.SIGTERM)
     run.until("drains")
+    time.sleep(2 * ONE_SIGNAL_SECONDS)
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.end() == 143
     assert queue.counts().visible == 8 and numbers(tmp_path / "out") == []
@@ -190,6 +192,7 @@ def test_a_process_that_two_signals_end_gave_all_back_and_the_parent_says_so(que
     try:
         os.kill(holder, signal.SIGTERM)
         run.until("drains: waits for")
+        time.sleep(2 * ONE_SIGNAL_SECONDS)
         os.kill(holder, signal.SIGTERM)
         run.until("gives back")
         run.until(f"(pid {holder}) was ended by SIGTERM, and gave its messages back")

@@ -49,3 +49,47 @@ with ended_by_sigterm():
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (128 + signal.SIGTERM, "released\n")
+
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+
+
+@SIGNALS
+def test_a_third_signal_does_not_stop_what_the_second_one_began(number):
+    code = """
+import os, sys, time
+from ledger.runtime.termination import draining
+def tell_twice():
+    for _ in range(2):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(0.1)
+with draining() as drain:
+    try:
+        tell_twice()
+    except BaseException:
+        try:
+            raise OSError("a release that tries again")
+        except OSError:
+            tell_twice()
+            print("released")
+        raise
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(number)], capture_output=True, text=True, check=False)
+    assert run.returncode == (128 + number if number == signal.SIGTERM else -number)
+    assert run.stdout == "released\n"
+
+
+@SIGNALS
+def test_signals_that_come_together_begin_a_drain_as_one_does(number):
+    code = """
+import os, sys
+from ledger.runtime.termination import draining
+with draining() as drain:
+    for _ in range(3):
+        os.kill(os.getpid(), int(sys.argv[1]))
+    print("drains", drain.asked)
+    drain.end()
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(number)], capture_output=True, text=True, check=False)
+    assert run.returncode == (128 + number if number == signal.SIGTERM else -number)
+    assert run.stdout == f"drains {int(number)}\n"
