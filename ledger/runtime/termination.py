@@ -63,6 +63,14 @@ def is_termination(error: BaseException | None) -> bool:
     return any(map(_is_exit_by_sigterm, _list_causes(error)))
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Return whether SIGTERM or Ctrl-C caused an error.
+
+    An interrupt in `threading.Condition.wait` can become a RuntimeError, "release unlocked lock".
+    """
+    return any(isinstance(cause, KeyboardInterrupt) or _is_exit_by_sigterm(cause) for cause in _list_causes(error))
+
+
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
@@ -136,11 +144,7 @@ class Drain:
             raise self._make_exception(number)
 
     def _is_ending(self, now: float) -> bool:
-        is_handled = any(
-            isinstance(error, KeyboardInterrupt) or _is_exit_by_sigterm(error)
-            for error in _list_causes(sys.exc_info()[1])
-        )
-        return is_handled and now - self._raised_at < ENDING_SECONDS
+        return was_interrupted(sys.exc_info()[1]) and now - self._raised_at < ENDING_SECONDS
 
     @staticmethod
     def _make_exception(number: int) -> BaseException:

@@ -21,7 +21,7 @@ from ledger.outputs.writers import make_writer, parse_schema_argument, require_d
 from ledger.results import Consumed
 from ledger.rules import limits as bounds
 from ledger.rules.attributes import is_fifo, limits_of
-from ledger.runtime.termination import Drain, describe_end, draining
+from ledger.runtime.termination import Drain, describe_end, draining, was_interrupted
 from ledger.work.backlog import Backlog, HandlerCall
 from ledger.work.claim_source import ClaimSource
 from ledger.work.consumer_claim import ClaimInHand, FirstRows
@@ -95,19 +95,17 @@ class Consumer:
                     self._step()
                 if drain.asked:
                     self._drain()
-            except Exception as error:
-                self._write_what_is_done(error)
-                why = error.reason if isinstance(error, OutputNotWritten) else make_row_error(error).text
-                self._give_back(f"{FAILED}: {why}")
-                if isinstance(error, OutputNotWritten):
-                    raise error.given_back() from error
-                raise
             except BaseException as error:
+                if isinstance(error, Exception) and not was_interrupted(error):
+                    self._end_with_error(error)
+                    raise
                 if drain.asked is None:
                     # The error comes from another signal handler, such as Airflow's, or it ended a thread of the
                     # handlers.
                     self._write_what_is_done(error)
                 self._give_back(describe_end(error))
+                if isinstance(error, Exception):
+                    drain.end()
                 raise
             finally:
                 self._handlers.abandon()
@@ -304,6 +302,13 @@ class Consumer:
         for one in list(self._in_hand):
             self._settle(one)
         self._give_back(ENDED)
+
+    def _end_with_error(self, error: Exception) -> None:
+        self._write_what_is_done(error)
+        why = error.reason if isinstance(error, OutputNotWritten) else make_row_error(error).text
+        self._give_back(f"{FAILED}: {why}")
+        if isinstance(error, OutputNotWritten):
+            raise error.given_back() from error
 
     def _write_what_is_done(self, error: BaseException) -> None:
         """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
