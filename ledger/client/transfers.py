@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from ledger.client.access import Access
 from ledger.clock import instant, milliseconds_of
+from ledger.delta_log import durability
 from ledger.errors import InvalidParameterValue, LedgerError, OverLimit, StorageFailed
 from ledger.place import locate_here
 from ledger.results import Copied, Exported
@@ -125,7 +126,7 @@ def write_file(
                         groups.append(len(part))
                 writer.add_key_value_metadata({GROUPS_KEY: json.dumps(groups)})
             file.flush()
-            os.fsync(file.fileno())
+            durability.sync(file.fileno())
         _give_name(aside, path)
     except OSError as error:
         raise StorageFailed(str(path), f"{error.strerror or error}", "export") from error
@@ -159,7 +160,7 @@ def _give_name(aside: Path, path: Path) -> None:
         break
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        durability.sync_open_folder(folder)
     finally:
         os.close(folder)
 

@@ -100,18 +100,18 @@ class Durability:
             self._sync_names_of(folder)
 
     def _sync_names_of(self, folder: str) -> None:
-        while folder not in _named:
-            parent = os.path.dirname(folder)  # noqa: PTH120
-            if parent == folder:
-                break
+        synced = []
+        while folder not in _named and (parent := os.path.dirname(folder)) != folder:  # noqa: PTH120
             _sync_folder(parent, is_ours=parent.startswith(str(self._place)))
-            if len(_named) >= MOST_FOLDERS:
-                _named.clear()
-            _named.add(folder)
+            synced.append(folder)
             folder = parent
+        # A folder counts only when all above it are synced: a call after a failure, or another thread's, begins again.
+        if len(_named) >= MOST_FOLDERS:
+            _named.clear()
+        _named.update(synced)
 
     def sync_folder(self, descriptor: int, folder: str) -> None:
-        _sync_open_folder(descriptor, is_ours=True)
+        sync_open_folder(descriptor, is_ours=True)
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
@@ -236,12 +236,12 @@ def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
             raise
         return
     try:
-        _sync_open_folder(descriptor, is_ours=is_ours)
+        sync_open_folder(descriptor, is_ours=is_ours)
     finally:
         os.close(descriptor)
 
 
-def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
+def sync_open_folder(descriptor: int, *, is_ours: bool = True) -> None:
     try:
         sync(descriptor)
     except OSError as error:

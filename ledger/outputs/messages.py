@@ -323,7 +323,13 @@ def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: A
         )
     for column, about in carried:
         what = "the claim without the failed messages"
-        _require_agreement(grant, others, about, column, what, exactly=True, instead=" instead of failed=")
+        # Never advise messages=: if the rows name failed messages, it would acknowledge these.
+        fix = (
+            f"Give each message either rows without a value in {failed}, or rows with one: it failed then."
+            if isinstance(failed, str)
+            else "Leave out the rows of failed messages, and name each message without a row in failed=, too."
+        )
+        _require_agreement(grant, others, about, column, what, exactly=True, fix=fix)
     return Chosen(others, exceptions)
 
 
@@ -411,7 +417,7 @@ def _describe_row(named: Named) -> str:
 
 
 def _require_agreement(
-    grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool, instead: str = ""
+    grant: Grant, chosen: pa.Table, named: Named, column: str, what: str, *, exactly: bool, fix: str | None = None
 ) -> None:
     _, strangers, missing = compare_with_claim(chosen, named.messages)
     wrong = []
@@ -431,8 +437,9 @@ def _require_agreement(
             "rows",
             column,
             f"By their column {column}, {' and '.join(wrong)}",
-            f'Give messages="{column}"{instead} to acknowledge only the messages that have rows. If the column means '
-            f"something else, rename it{'' if exactly else ', or name the messages by messages='}.",
+            (fix or f'Give messages="{column}" to acknowledge only the messages that have rows.')
+            + " If the column means something else, rename it"
+            + ("." if exactly else ", or name the messages by messages=."),
         )
 
 

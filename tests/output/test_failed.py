@@ -101,9 +101,9 @@ def test_what_contradicts_itself_is_refused_and_nothing_changes(place, claim):
     place.queue.send("x")
     stranger = [place.queue.receive().messages()[0].message_id]
     for given, arguments, why in (
-        (rows, {"failed": first}, "rows about 1 messages that are not in the claim without the failed messages"),
-        (rows.slice(2), {"failed": first}, 'have no row.*Give messages="message_id" instead of failed= to'),
-        (reasons.slice(1), {"failed": "reason"}, "1 of the messages have no row"),
+        (rows, {"failed": first}, "Leave out the rows of failed messages"),
+        (rows.slice(2), {"failed": first}, "have no row.*name each message without a row in failed="),
+        (reasons.slice(1), {"failed": "reason"}, "1 of the messages have no row.*rows without a value in reason"),
         (pa.concat_tables([reasons, with_reasons(claim)]), {"failed": "reason"}, "rows about 1 messages"),
         (rows, {"failed": stranger}, "Must be messages of the claim .* 1 are not"),
         (rows, {"failed": ["no id"]}, "neither a message id nor a receipt handle"),
@@ -113,8 +113,9 @@ def test_what_contradicts_itself_is_refused_and_nothing_changes(place, claim):
         (rows, {"visibility_timeout": 5}, "Give failed="),
         (rows, {"failed": first, "visibility_timeout": -1}, "VisibilityTimeout"),
     ):
-        with pytest.raises(InvalidParameterValue, match=why):
+        with pytest.raises(InvalidParameterValue, match=why) as raised:
             claim.write(given, place.table, **arguments)
+        assert 'messages="' not in str(raised.value), "it would acknowledge failed messages that have rows"
     assert not place.written() and place.queue.counts().in_flight == 7
 
 

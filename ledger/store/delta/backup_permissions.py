@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ledger.delta_log import durability
 from ledger.delta_log.storage import LOG
 from ledger.place import name_of_group
 from ledger.rules.permissions import (
@@ -166,7 +167,10 @@ def _give(descriptor: int, rights: FolderRights, *, is_folder: bool) -> KeptRigh
     # vfat may refuse the call.
     with contextlib.suppress(OSError):
         os.fchmod(descriptor, mode)
-    os.fsync(descriptor)
+    if is_folder:
+        durability.sync_open_folder(descriptor)
+    else:
+        durability.sync(descriptor)
     open_to = stat.S_IMODE(os.fstat(descriptor).st_mode) & (0o077 if is_folder else 0o066)
     return KeptRights(has_group, not open_to & ~mode)
 

@@ -47,6 +47,7 @@ from ledger.backup_folder import (
     not_empty,
     read_manifest,
 )
+from ledger.delta_log import durability
 from ledger.delta_log.data_files import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import translating_errors
@@ -187,6 +188,7 @@ def restore_backup(
         raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor contain it")
     suffix = secrets.token_hex(4)
     made = place.with_name(f"{place.name}.restoring-{suffix}")
+    missing = [parent for parent in place.parents if not parent.exists()]
     with translating_errors(str(place), DeltaError):
         try:
             if place.is_dir():
@@ -212,7 +214,8 @@ def restore_backup(
                 if place.exists():
                     place.rmdir()
                 made.rename(place)
-            _sync(place.parent)
+            for path in (place.parent, *(folder.parent for folder in missing)):
+                _sync(path)
         except OSError as error:
             # `ismount` does not recognize a mount from the same disk.
             if error.errno == errno.EBUSY:
@@ -378,7 +381,10 @@ def _write(path: Path, content: bytes) -> None:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        if path.is_dir():
+            durability.sync_open_folder(descriptor)
+        else:
+            durability.sync(descriptor)
     finally:
         os.close(descriptor)
 

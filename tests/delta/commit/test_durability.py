@@ -2,6 +2,7 @@
 
 What a cut really leaves is played in tests/power; here each verb is looked at by itself."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -250,6 +251,33 @@ def test_a_folder_that_cannot_be_synced_is_no_answer(tmp_path, disk, monkeypatch
     assert queue.counts().visible == 1
     queue.send("two")
     assert disk.forgets(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()], ids=["error", "Ctrl-C"])
+def test_a_folder_above_that_was_not_synced_is_synced_by_the_next_call(tmp_path, disk, monkeypatch, error):
+    above, failures = tmp_path / "new" / "above", [error]
+
+    def broken(descriptor):
+        if path_of(descriptor) == above and failures:
+            raise failures.pop()
+        disk.sync(descriptor)
+
+    monkeypatch.setattr(durability, "sync", broken)
+    # An error of a table's creation is looked over if the table is there.
+    with contextlib.suppress(KeyboardInterrupt):
+        opened(above / "below" / "ledger")
+    opened(above / "below" / "ledger").create_queue("q").send("one")
+    assert not failures and disk.forgets(tmp_path / "new") == []
+    assert "new" in disk.synced[tmp_path.stat().st_ino]
+
+
+def test_a_backup_and_a_restored_ledger_are_durable_with_all_folders_above_them(tmp_path, disk):
+    ledger = opened(tmp_path / "ledger")
+    ledger.create_queue("q").send("one")
+    ledger.backup(str(tmp_path / "new" / "backup"))
+    Ledger.restore_backup(str(tmp_path / "new" / "backup"), str(tmp_path / "other" / "above" / "ledger"))
+    assert [path for folder in ("new", "other") for path in disk.forgets(tmp_path / folder)] == []
+    assert {"new", "other"} <= disk.synced[tmp_path.stat().st_ino]
 
 
 def test_bytes_that_cannot_be_synced_are_not_committed(tmp_path, disk, monkeypatch):
