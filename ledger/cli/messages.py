@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as jsons
 import math
 import sys
@@ -64,11 +65,12 @@ def receive(
     source = open_ledger(root, settings).queue(queue)
     claim = source.receive(None if everything else most, visibility_timeout, wait, attempt_id)
     if not whole:
-        messages = _read_or_release(claim)
-        if json:
-            print_json(*map(make_document, messages))
-        else:
-            print_blocks(map(_make_block, messages), "" if messages else _describe_nothing_visible(source))
+        with _released_unless_shown(claim):
+            messages = claim.messages()
+            if json:
+                print_json(*map(make_document, messages))
+            else:
+                print_blocks(map(_make_block, messages), "" if messages else _describe_nothing_visible(source))
         return
     claim_document = {
         "receipt": claim.receipt_id,
@@ -76,10 +78,11 @@ def receive(
         "deadline": claim.deadline,
         "version": claim.version,
     }
-    if json:
-        print_json({"queue": queue, **claim_document})
-    else:
-        print_blocks([claim_document] if claim else [], "" if claim else _describe_nothing_visible(source))
+    with _released_unless_shown(claim):
+        if json:
+            print_json({"queue": queue, **claim_document})
+        else:
+            print_blocks([claim_document] if claim else [], "" if claim else _describe_nothing_visible(source))
 
 
 @click.command(short_help="Show a message, and change nothing.")
@@ -144,17 +147,28 @@ def _describe_attribute(attribute: Any) -> dict[str, Any]:
     return {name: value for name, value in attribute._asdict().items() if value is not None}
 
 
-def _read_or_release(claim: Claim) -> list[Message]:
-    """Return the messages of a claim. If they cannot be read, release the claim: its receipt was not printed."""
+@contextlib.contextmanager
+def _released_unless_shown(claim: Claim) -> Iterator[None]:
+    """Release a claim if its messages cannot be read, or if the output cannot be written: nobody has its receipts then.
+
+    A reader that closes the pipe has what it wanted, so the claim stays.
+    """
     try:
-        return claim.messages()
-    except LedgerError as error:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (LedgerError, OSError) as error:
+        if not claim:
+            raise
         try:
-            claim.release(reason="its messages could not be read", counted=False)
+            claim.release(reason="its messages could not be shown", counted=False)
             outcome = "Its messages were given back, and the receive does not count."
         except LedgerError as failure:
             outcome = f"They could not be given back ({failure.message}): release --receipt {claim.receipt_id} does it."
-        raise error.advised(outcome) from None
+        if isinstance(error, LedgerError):
+            raise error.advised(outcome) from None
+        raise OSError(error.errno, f"{error.strerror}. {outcome}") from error
 
 
 def _make_block(message: Message) -> dict[str, Any]:

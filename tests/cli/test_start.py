@@ -77,6 +77,18 @@ def test_what_cannot_be_printed_is_an_error_in_a_line(root, queue, unbuffered):
     assert len(ran.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("claim", [[], ["--claim"]], ids=["messages", "claim"])
+@pytest.mark.parametrize("unbuffered", ["1", ""], ids=["at once", "at the end"])
+def test_messages_whose_receipts_cannot_be_printed_are_given_back(root, queue, unbuffered, claim):
+    queue.send(["a", "b"])
+    env = environment(root, PYTHONUNBUFFERED=unbuffered)
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        receive = [*COMMAND, "receive", "work", "-n", "2", "--json", *claim]
+        ran = subprocess.run(receive, env=env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1 and "were given back" in ran.stderr and len(ran.stderr.splitlines()) == 1
+    assert {message.receive_count for message in queue.receive(2)} == {1}
+
+
 def test_a_reader_that_has_enough_gets_no_traceback(root, queue):
     queue.send([f"{number:01000}" for number in range(2_000)])
     script = f"{sys.executable} -m ledger.cli receive work --all --json | head -c 10; exit ${{PIPESTATUS[0]}}"

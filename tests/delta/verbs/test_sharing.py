@@ -269,6 +269,7 @@ def test_a_failure_of_the_storage_is_everybodys(ledger, line, queue, monkeypatch
     monkeypatch.setattr(ledger.store.engine, "merge", fails)
     found = line.run(held.extend, lambda: queue.receive(1), held.release)
     assert [type(error) for error in found] == [StorageFailed] * 3
+    assert [error.verb for error in found] == ["extend", "receive", "release"]
     assert len({id(error) for error in found}) == 3, "each thread raises an error of its own"
     monkeypatch.undo()
     assert (line.commits, queue.counts().in_flight) == (0, 3)

@@ -82,8 +82,10 @@ def releasing(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
 class PendingCall(Generic[Result]):
     """A call that waits for its turn, and that another thread may carry out along with its own.
 
-    Calls of one `kind` go together, as many as their `size` allows.
+    Calls of one `kind` go together, as many as their `size` allows. `name` is the verb in errors.
     """
+
+    name = ""
 
     def __init__(self, kind: object, size: int = 0) -> None:
         self.kind, self.size = kind, size

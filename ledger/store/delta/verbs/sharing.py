@@ -110,7 +110,7 @@ class SharedVerbs:
         (`claim.version`) tells holders of a message apart, so one commit grants a message to one receipt only.
         """
         first = verbs[0]
-        with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
+        with _failing_together(verbs, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
             decided = CommitDecisions(loaded, losses)
             for verbs_of_kind in _group_by_kind(verbs):
@@ -168,6 +168,8 @@ class _OneLedger:
 
 
 class _Send(PendingCall[list[StoredSend]]):
+    name = "send"
+
     def __init__(self, queue: QueueRecord, entries: Sequence[Entry], size: int) -> None:
         # A bounded queue may have room for one send and not for several together.
         super().__init__(object() if is_bounded(queue) else queue, size)
@@ -210,7 +212,7 @@ class SharedSends:
         return send.result()
 
     def _append(self, queue: QueueRecord, sends: Sequence[_Send], clock: Clock) -> None:
-        with _failing_together(sends, "send", self._opened.tables.place("messages")):
+        with _failing_together(sends, self._opened.tables.place("messages")):
             entries = [entry for send in sends for entry in send.entries]
             sent = self._sender.send(queue, entries, clock, None)
             ends = accumulate((len(send.entries) for send in sends), initial=0)
@@ -219,6 +221,8 @@ class SharedSends:
 
 
 class _Read(PendingCall[list[StoredMessage]]):
+    name = "read"
+
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
         super().__init__(queue.id)
         self.queue, self.grant = queue, grant
@@ -245,7 +249,7 @@ class SharedReads:
         return read.result()
 
     def _read(self, reads: Sequence[_Read]) -> None:
-        with _failing_together(reads, "read", self._opened.tables.place("messages")):
+        with _failing_together(reads, self._opened.tables.place("messages")):
             messages_by_grant = self._reader.read_grants(reads[0].queue, [read.grant for read in reads])
             for read, messages in zip(reads, messages_by_grant):
                 read.granted(messages)
@@ -342,8 +346,8 @@ def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
 
 
 @contextmanager
-def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) -> Iterator[None]:
-    """Fail all waiting calls when the shared commit or read fails.
+def _failing_together(calls: Sequence[PendingCall[Any]], place: str) -> Iterator[None]:
+    """Fail all waiting calls when the shared commit or read fails, each with its own name in the error.
 
     The first call's thread raises the error. The other calls get a copy of the error if it is a LedgerError, else
     StorageFailed with `unknown`.
@@ -353,8 +357,16 @@ def _failing_together(calls: Sequence[PendingCall[Any]], verb: str, place: str) 
     except BaseException as error:
         for call in (one for one in calls[1:] if not one.done):
             if isinstance(error, LedgerError):
-                call.refused(copy.copy(error))
+                call.refused(_make_error_of(call, error))
             else:
                 cause = f"the thread that made this call's commit or read ended in {type(error).__name__}: {error}"
-                call.refused(StorageFailed(place, cause, verb, unknown=True))
+                call.refused(StorageFailed(place, cause, call.name, unknown=True))
+        if isinstance(error, StorageFailed):
+            raise _make_error_of(calls[0], error) from error.__cause__
         raise
+
+
+def _make_error_of(call: PendingCall[Any], error: LedgerError) -> LedgerError:
+    if isinstance(error, StorageFailed) and error.verb:
+        return error.of_verb(call.name, unknown=error.unknown)
+    return copy.copy(error)
