@@ -188,7 +188,7 @@ class _ArrowUse:
     """The calls that use Arrow, by thread. A thread locks `door` to begin such a call, and to fork."""
 
     def __init__(self) -> None:
-        self.door, self.calls = threading.Lock(), dict[int, object]()
+        self.door, self.calls = threading.RLock(), dict[int, object]()
         self.forking: int | None = None
         #: Whether another thread of the parent used Arrow at the fork.
         self.is_broken = False
@@ -211,7 +211,7 @@ class _ArrowUse:
         end. A fork does not begin to wait if only calls run for which the last fork waited in vain.
         """
         while True:
-            self.door.acquire()
+            _acquire_if_not_owned(self.door)
             self.forking = thread
             soon = min(time.monotonic() + SHUT_SECONDS, until)
             while (others := self._others(thread)) and not others <= self._given_up and time.monotonic() < soon:
@@ -228,17 +228,32 @@ class _ArrowUse:
 
     def open(self) -> None:
         self.forking = None
-        self.door.release()
+        _release_if_owned(self.door)
 
     def renew(self) -> None:
         """Start anew in a child. The thread that forked may be in such a call itself."""
         thread = threading.get_ident()
         self.is_broken = self.is_broken or bool(self._others(thread))
-        self.door, self.forking, self._given_up = threading.Lock(), None, set()
+        self.door, self.forking, self._given_up = threading.RLock(), None, set()
         self.calls = {thread: self.calls[thread]} if thread in self.calls else {}
 
     def _others(self, thread: int) -> set[object]:
         return {call for caller, call in list(self.calls.items()) if caller != thread}
+
+
+def _is_owned(lock: Any) -> bool:
+    """Return whether this thread has an RLock. Ask the lock: a signal may come between its taking and a note of it."""
+    return bool(lock._is_owned())
+
+
+def _acquire_if_not_owned(lock: Any) -> None:
+    if not _is_owned(lock):
+        lock.acquire()
+
+
+def _release_if_owned(lock: Any) -> None:
+    if _is_owned(lock):
+        lock.release()
 
 
 _arrow_use = _ArrowUse()
@@ -274,26 +289,26 @@ def waiting() -> Iterator[None]:
         _arrow_use.begin(thread)
 
 
-_held: list[tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = []
+_held: list[tuple[Any, Callable[[], object]]] = []
 
 
-def hold_in_forks(acquire: Callable[[], object], release: Callable[[], object], renew: Callable[[], object]) -> None:
-    """Call `acquire` before each fork, after the wait for other threads, and `release` after it in parent and child.
+def hold_in_forks(lock: Any, renew: Callable[[], object]) -> None:
+    """Take an RLock before each fork, after the wait for other threads, and release it after it in parent and child.
 
-    The child calls `renew` before `release`. An `acquire` that raises must hold nothing: it is called again. A fork
-    within a fork, by a signal handler, acquires and releases nothing.
+    The child calls `renew` before that. A fork within a fork, by a signal handler, takes and releases nothing.
     """
-    _held.append((acquire, release, renew))
+    _held.append((lock, renew))
 
 
 class _Forks(threading.local):
     """The forks that this thread is making: a signal handler may fork while another fork waits.
 
-    `interrupt` is the error of a signal handler. Python would ignore it, so the signal is sent again after the fork.
+    `locks` has, by fork, the locks that it takes. `interrupt` is the error of a signal handler. Python would ignore it,
+    so the signal is sent again after the fork.
     """
 
     def __init__(self) -> None:
-        self.releases: list[list[Callable[[], object]]] = []
+        self.locks: list[list[Any]] = []
         self.interrupt: BaseException | None = None
 
 
@@ -301,28 +316,44 @@ _forks = _Forks()
 
 
 def _hold_before_fork() -> None:
-    thread, releases, until = threading.get_ident(), list[Callable[[], object]](), time.monotonic() + FORK_SECONDS
-    _forks.releases.append(releases)
-    if _arrow_use.forking == thread:
-        return
-    to_acquire: list[tuple[Callable[[], object], Callable[[], object]]] = [
-        (functools.partial(_arrow_use.shut, thread, until), _arrow_use.open),
-        *((acquire, release) for acquire, release, _ in _held),
-    ]
-    while len(releases) < len(to_acquire):
-        wanted, given_back = to_acquire[len(releases)]
+    thread, mine, until = threading.get_ident(), list[Any](), time.monotonic() + FORK_SECONDS
+    while True:
         try:
-            wanted()
-            releases.append(given_back)
+            if not any(locks is mine for locks in _forks.locks):
+                if _arrow_use.forking != thread:
+                    # A signal handler may fork while its thread has a lock.
+                    mine[:] = [lock for lock in (_arrow_use.door, *(lock for lock, _ in _held)) if not _is_owned(lock)]
+                _forks.locks.append(mine)
+            if _arrow_use.door in mine:
+                _arrow_use.shut(thread, until)
+            for lock in mine:
+                _acquire_if_not_owned(lock)
+            return
         except BaseException as interrupt:
+            # Each step above can be repeated.
             _forks.interrupt = interrupt
-            if not releases and _arrow_use.forking == thread:
-                _arrow_use.open()
 
 
 def _release() -> None:
-    for release in reversed(_forks.releases.pop() if _forks.releases else []):
-        release()
+    mine = _forks.locks[-1] if _forks.locks else []
+    while True:
+        try:
+            if _arrow_use.door in mine:
+                _arrow_use.forking = None
+            for lock in reversed(mine):
+                _release_if_owned(lock)
+            if _forks.locks and _forks.locks[-1] is mine:
+                _forks.locks.pop()
+            return
+        except BaseException as interrupt:
+            _forks.interrupt = interrupt
+
+
+def _let_signals_land() -> None:
+    """Do nothing. Python handles signals when a function begins, and ignores their errors beside a fork.
+
+    Beside this function no other one is left out.
+    """
 
 
 def _release_in_parent() -> None:
@@ -338,7 +369,7 @@ def _release_in_parent() -> None:
 
 def _start_anew_in_child() -> None:
     _forks.interrupt = None
-    for _, _, renew in _held:
+    for _, renew in _held:
         renew()
     _release()
     _arrow_use.renew()
@@ -350,6 +381,9 @@ def _start_anew_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    # The functions for `after_in_parent` run in the order of registration, and those for `before` in reverse.
+    os.register_at_fork(after_in_parent=_let_signals_land)
     os.register_at_fork(
         before=_hold_before_fork, after_in_parent=_release_in_parent, after_in_child=_start_anew_in_child
     )
+    os.register_at_fork(before=_let_signals_land)

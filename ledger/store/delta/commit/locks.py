@@ -481,4 +481,4 @@ def _close_files_in_child() -> None:
     _files.clear()
 
 
-hold_in_forks(_opening.acquire, _opening.release, _close_files_in_child)
+hold_in_forks(_opening, _close_files_in_child)
