@@ -211,7 +211,7 @@ if __name__ == "__mp_main__":
     os.write(1, b"imports\\n")
     while not os.path.exists({str(signalled)!r}):
         time.sleep(0.02)
-    time.sleep(0.5)
+    time.sleep(1)
 """
     run = Run(tmp_path, "number", processes=2, before=waiting_import, stderr=subprocess.PIPE)
     run.until("imports")
@@ -221,9 +221,8 @@ if __name__ == "__mp_main__":
     errors = run.process.stderr.read()
     assert run.end() in (1, 130, -signal.SIGINT)
     assert errors.count("Traceback") == 1 and "in <module>" in errors, "the parent's alone, which nobody catches"
-    assert not any("killed" in line for line in run.lines), run.lines
-    # A machine that is busy may let a process claim before its parent's word reaches it.
-    assert queue.counts().in_flight == 0 and queue.counts().visible == 20 - len(numbers(tmp_path / "out"))
+    assert not any("killed" in line or "claimed" in line for line in run.lines), run.lines
+    assert queue.counts().visible == 20
 
 
 @pytest.mark.soak
