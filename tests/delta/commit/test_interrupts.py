@@ -172,6 +172,45 @@ def test_wherever_a_lock_is_interrupted_it_is_free(tmp_path, kind):
     assert number > 50
 
 
+def test_wherever_the_wait_before_a_fork_is_interrupted_no_lock_stays(root):
+    """Python ignores the error, and the process gets the signal again. A process of its own: it is forked half way."""
+    code = """
+import os, signal, sys, threading
+from itertools import count
+from ledger import Ledger
+from tests.delta.commit.interrupting import Interrupter
+signal.signal(signal.SIGINT, lambda *received: again.append(received))
+sys.unraisablehook = lambda error: None
+queue, again, places = Ledger.open(sys.argv[1]).create_queue("work"), [], []
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+for number in count(1):
+    interrupter = Interrupter(number)
+    interrupter.run(fork)
+    if interrupter.at is None or "release_in_parent" in interrupter.at:
+        break
+    places.append(interrupter.at)
+    sent = []
+    other = threading.Thread(target=lambda: sent.append(queue.send("a")), daemon=True)
+    other.start()
+    other.join(10)
+    if not sent:
+        print("no other thread can send after", interrupter.at, flush=True)
+        os._exit(1)
+print(len(places), len(again), flush=True)
+os._exit(0)
+"""
+    checkout = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", code, root]
+    found = subprocess.run(command, cwd=checkout, stdout=subprocess.PIPE, text=True, timeout=200)
+    assert found.returncode == 0, found.stdout
+    places, again = map(int, found.stdout.split())
+    assert places > 20 and again > 10
+
+
 def not_ending(thread):
     """Whether a thread goes on; one that was never started does not."""
     if thread.ident is None:
