@@ -64,25 +64,26 @@ def receive(
         raise click.UsageError("Give --max or --all.")
     source = open_ledger(root, settings).queue(queue)
     claim = source.receive(None if everything else most, visibility_timeout, wait, attempt_id)
-    if not whole:
-        with _released_unless_shown(claim):
-            messages = claim.messages()
-            if json:
-                print_json(*map(make_document, messages))
-            else:
-                print_blocks(map(_make_block, messages), "" if messages else _describe_nothing_visible(source))
-        return
-    claim_document = {
-        "receipt": claim.receipt_id,
-        "count": claim.count,
-        "deadline": claim.deadline,
-        "version": claim.version,
-    }
     with _released_unless_shown(claim):
+        if whole:
+            documents = [
+                {
+                    "receipt": claim.receipt_id,
+                    "count": claim.count,
+                    "deadline": claim.deadline,
+                    "version": claim.version,
+                }
+            ]
+            if json:
+                print_json({"queue": queue, **documents[0]})
+            else:
+                print_blocks(documents if claim else [], "" if claim else _describe_nothing_visible(source))
+            return
+        messages = claim.messages()
         if json:
-            print_json({"queue": queue, **claim_document})
+            print_json(*map(make_document, messages))
         else:
-            print_blocks([claim_document] if claim else [], "" if claim else _describe_nothing_visible(source))
+            print_blocks(map(_make_block, messages), "" if messages else _describe_nothing_visible(source))
 
 
 @click.command(short_help="Show a message, and change nothing.")

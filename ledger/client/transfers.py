@@ -158,11 +158,7 @@ def _give_name(aside: Path, path: Path) -> None:
             _require_free(path)
             aside.rename(path)
         break
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        durability.sync_open_folder(folder)
-    finally:
-        os.close(folder)
+    durability.sync_path(path.parent)
 
 
 @contextmanager

@@ -111,7 +111,7 @@ class Durability:
         _named.update(synced)
 
     def sync_folder(self, descriptor: int, folder: str) -> None:
-        sync_open_folder(descriptor, is_ours=True)
+        sync_open_folder(descriptor)
         self._sync_names_of(folder)
 
     def make_folder(self, folder: Path, below: Path | None = None) -> None:
@@ -237,6 +237,18 @@ def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
         return
     try:
         sync_open_folder(descriptor, is_ours=is_ours)
+    finally:
+        os.close(descriptor)
+
+
+def sync_path(path: Path) -> None:
+    """Sync a file, or the names that are in a folder. Raises OSError, also if it is gone."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if path.is_dir():
+            sync_open_folder(descriptor)
+        else:
+            sync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -51,25 +51,20 @@ def translating_errors(place: str, *kinds: type[Exception], is_open: bool = Fals
     """
     try:
         yield
-    except BaseException as error:
-        _raise_translated(error, place, kinds, is_open=is_open)
-        raise
-
-
-def _raise_translated(error: BaseException, place: str, kinds: tuple[type[Exception], ...], *, is_open: bool) -> None:
-    """Raise this package's error for an error, see `translating_errors`. Return if the error needs none."""
-    if isinstance(error, (OSError, pa.ArrowException, *kinds)):
+    except (OSError, pa.ArrowException, *kinds) as error:
         gone = find_gone_folder(place) if is_open and not isinstance(error, PermissionError) else None
         if gone is not None:
             why = "it was renamed, moved or removed, or its disk is not mounted"
             raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error
         raise StorageFailed(place, message_of(error)) from error
-    if threads.is_panic(error):
-        raise ForkedProcess("delta-rs") from None
-    # delta-rs raises a bare Exception for some of Arrow's errors. A panic of delta-rs or obstore is no Exception at
-    # all.
-    if type(error) is Exception or type(error).__name__ == "PanicException":
-        raise StorageFailed(place, message_of(error)) from error
+    except BaseException as error:
+        if threads.is_panic(error):
+            raise ForkedProcess("delta-rs") from None
+        # delta-rs raises a bare Exception for some of Arrow's errors. A panic of delta-rs or obstore is no Exception at
+        # all.
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise StorageFailed(place, message_of(error)) from error
+        raise
 
 
 #: The engines' messages when a constraint of the table refuses a row.
@@ -122,13 +117,13 @@ def _translating(
             return method(self, *arguments, **keywords)
         except TableAltered:
             raise
-        except BaseException as error:
+        except BaseException:
             table = next((argument for argument in arguments if isinstance(argument, str)), default) or next(
                 iter(self.locations)
             )
             try:
-                _raise_translated(error, self.place(table), kinds, is_open=method.__name__ not in BEFORE)
-                raise
+                with translating_errors(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
+                    raise
             except StorageFailed as failed:
                 _raise_explained(self, table, failed)
                 raise

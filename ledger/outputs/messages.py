@@ -325,7 +325,7 @@ def choose_all_but(queue: QueueRecord, grant: Grant, rows: OutputRows, failed: A
         what = "the claim without the failed messages"
         # Never advise messages=: if the rows name failed messages, it would acknowledge these.
         fix = (
-            f"Give each message either rows without a value in {failed}, or rows with one: it failed then."
+            f"Give each message either rows without a value in {failed} or, if it failed, rows with one."
             if isinstance(failed, str)
             else "Leave out the rows of failed messages, and name each message without a row in failed=, too."
         )

@@ -240,7 +240,7 @@ def _make_proxy_options() -> list[str]:
 def _explain_failure(packages: Packages, missing: list[str], output: str) -> str:
     telling = ("Server access error", "Host ", "Exception", "not found")
     lines = [line.strip() for line in output.splitlines() if line.strip().startswith(telling) or "Exception" in line]
-    # Spark's own exception names what no repository has. Other lines are about every repository that lacks something.
+    # Spark's exception names what no repository has. Other lines name each repository that lacks a file.
     lines.sort(key=lambda line: "unresolved dependency" not in line and "download failed" not in line)
     problem = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"
     return (

@@ -350,9 +350,9 @@ def _release() -> None:
 
 
 def _let_signals_land() -> None:
-    """Do nothing. Python handles signals when a function begins, and ignores their errors beside a fork.
+    """Do nothing, in place of a function that must run: Python handles a waiting signal when a function begins.
 
-    Beside this function no other one is left out.
+    If the signal's handler raises beside a fork, Python leaves out that function and ignores the error.
     """
 
 
@@ -381,7 +381,7 @@ def _start_anew_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # The functions for `after_in_parent` run in the order of registration, and those for `before` in reverse.
+    # `_let_signals_land` runs first, before and after a fork: Python calls what is for `before` in reverse order.
     os.register_at_fork(after_in_parent=_let_signals_land)
     os.register_at_fork(
         before=_hold_before_fork, after_in_parent=_release_in_parent, after_in_child=_start_anew_in_child

@@ -1,9 +1,11 @@
 """The messages of a consumer that wait for a call of its handler.
 
 On a FIFO queue a message is handed out only if no running call has a message of its group. After a message is given
-back, so are all later messages of its group in the same claim, read or not: the group is a given-back group.
+back, its group is a given-back group: the waiting messages of the group are given back as well, and so are those that
+are yet to be read for the same claim.
 
-A message whose group's limit will soon allow a call is put aside.
+If the limit of a message's group (see `group_limits`) refuses a call now, and will soon allow it, the message is put
+aside.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ class HandlerCall:
 class Backlog:
     """Messages that wait for a handler. Thread-safe.
 
-    The backlog calls `wake` when a message may be ready, and at the close. An event loop sets this function.
+    The backlog calls `wake` when an added message or an ended call may make a message ready, and at the close. An event
+    loop sets this function.
     """
 
     def __init__(self, batch: int | None, *, in_order: bool) -> None:
@@ -172,7 +175,8 @@ class Backlog:
     def finish(
         self, call: HandlerCall, given_back: Collection[str] = (), aside: Sequence[tuple[Message, float]] = ()
     ) -> list[tuple[Any, Message]]:
-        """Note that a call has ended. Return the messages of the groups in `given_back` that wait or are in `aside`.
+        """Note that a call has ended. Of the groups in `given_back`, return the messages that wait, and those in the
+        argument `aside`.
 
         Args:
             aside: Messages of the call to hand out again, each after its seconds. On a FIFO queue, messages of one

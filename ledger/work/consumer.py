@@ -1,7 +1,7 @@
 """The loop of a consumer in one process, without Spark: claim, call, write, acknowledge.
 
 The caller's thread receives, reads, writes and settles. Other threads, or an event loop, call the handler. The next
-claim is received before the handlers run out of messages, unless the messages of two claims are unsettled.
+claim is received before the handlers run out of messages, unless as many messages are unsettled as two claims have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import collections
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -105,6 +104,7 @@ class Consumer:
                     self._write_what_is_done(error)
                 self._give_back(describe_end(error))
                 if isinstance(error, Exception):
+                    # A library made an error of its own out of the signal's.
                     drain.end()
                 raise
             finally:
@@ -153,7 +153,7 @@ class Consumer:
     def _feed(self) -> None:
         """Read messages while few messages wait and memory has room (or see `_must_read_more`)."""
         for claim in self._in_hand:
-            # While waiting messages are shuffled, each message of a claim must have the same chance to come next.
+            # Under suspicion, read all messages, which are then shuffled: each must have the same chance to come next.
             while claim.unread and (len(self._backlog) <= self._options.at_once or self._evidence.is_suspicious):
                 room = self._options.max_bytes - self._sum_bytes_held()
                 if room <= 0 and not self._must_read_more():
@@ -219,11 +219,13 @@ class Consumer:
             )
             raise self._broken.raised
 
-    def _note_outcomes(self) -> Iterator[list[Handled]]:
+    def _note_outcomes(self) -> list[list[Handled]]:
+        noted = []
         while self._outcomes:
             claim, handled = self._outcomes.popleft()
             claim.note(handled)
-            yield handled
+            noted.append(handled)
+        return noted
 
     def _is_quiet(self) -> bool:
         return all(one.is_handled for one in self._in_hand)
@@ -263,7 +265,8 @@ class Consumer:
             self._adapt_claim_size(claim)
 
     def _adapt_claim_size(self, one: ClaimInHand) -> None:
-        """Set the size of the next claims, within bounds, to what `flush_seconds` settle at the rate of this claim."""
+        """Set the size of the next claims, within bounds, to the messages that are settled in `flush_seconds` at the
+        rate of this claim."""
         if self._options.max_messages is not None:
             return
         seconds = max(time.monotonic() - one.received_at, 0.001)
@@ -313,14 +316,14 @@ class Consumer:
     def _write_what_is_done(self, error: BaseException) -> None:
         """Abandon the handlers, and settle what succeeded before `error`, except after OutputNotWritten.
 
-        Errors of these settlements are ignored, because the caller raises `error`. Only LeaseLost does not end them.
+        After LeaseLost the next claim is settled. Any other error of a settlement ends the settlements, and is ignored:
+        the caller raises `error`.
         """
         with contextlib.suppress(Exception):
             self._handlers.abandon()
             if isinstance(error, OutputNotWritten):
                 return
-            for _ in self._note_outcomes():
-                pass
+            self._note_outcomes()
             for one in list(self._in_hand):
                 undecided = [handled for handled in one.pending if handled.verdict is not Verdict.DONE]
                 with contextlib.suppress(LeaseLost):

@@ -1,8 +1,9 @@
 """Several processes (children) that consume one queue, and the parent process that starts and ends them.
 
 Each child opens the ledger and runs a Consumer. Through a pipe it reports its counts, its log lines, the groups that
-its handler closed, and the exception that ended it. The parent passes closed groups on to the other children. After a
-signal, or after a child has raised, the parent tells all children to end. If the parent has ended, its children drain.
+its handler closed (see `group_limits.ClosedGroups`), and the exception that ended it. The parent passes closed groups
+on to the other children. After a signal, or after a child has raised, the parent tells all children to end. If the
+parent has ended, its children drain.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class ConsumerProcesses:
         self._children: dict[Connection, _Child] = {}
         self._done: dict[int, Consumed] = {}
         self._raised: list[BaseException] = []
-        #: The numbers of children that were killed or failed, and of children that a SIGTERM of their own ended.
+        #: How many children were killed or failed, and how many a SIGTERM ended that is not the parent's.
         self._killed = self._ended = 0
         self._has_sent_end = False
 
@@ -286,7 +287,8 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
             continue
         if not consumer.is_draining:
             os.kill(os.getpid(), signal.SIGTERM)
-        if values == [AT_ONCE]:
+        (how,) = values
+        if how == AT_ONCE:
             # Two signals that come together are one signal.
             while not consumer.is_draining:
                 time.sleep(ONE_SIGNAL_SECONDS)

@@ -4,7 +4,8 @@
 and file of the ledger's tables. If they cannot enter a folder above the ledger, they get no rights: that folder would
 not protect a backup that lies elsewhere. If the backup has another group than the ledger, this group and all others get
 only the rights that the ledger's group and its others both have. A user or group that an ACL names may belong to the
-ledger's group or to the others. So neither the group nor the others get a right that one of these named ones lacks.
+ledger's group or to the others. A right that one of these named ones lacks is therefore given to no group and no
+others.
 
 **A restored ledger keeps the permissions of what it replaces**: the group, the modes and the ACLs, and if root
 restores, the owner. Each folder takes the permissions of the folder at its place. A new partition takes those of its
@@ -185,7 +186,7 @@ def _set_acl(descriptor: int, name: str, acl: bytes | None) -> None:
 
 
 class Privacy(NamedTuple):
-    """What a ledger's group, and all others, may do at most."""
+    """The most that a group may do with a ledger, and the most that all others may do."""
 
     group: int
     bits: AccessBits
@@ -233,8 +234,8 @@ def _bits_at(path: Path, group: int) -> AccessBits:
 def _bits_of(path: Path, group: int, *, has_content: bool = True) -> AccessBits:
     """Return what a file, or a folder (with `has_content`, also its later files), lets a group and all others do.
 
-    For a file, the bit to read also sets the bit to execute here. So an intersection with a folder's bits keeps the
-    right to enter the folder.
+    For a file, the bit to read also sets the bit to execute here: a file without this bit would take from a folder, in
+    the intersection of their bits, the right to enter.
     """
     try:
         status = path.stat()

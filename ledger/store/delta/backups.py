@@ -12,8 +12,8 @@ a log that begins with its checkpoint. The manifest is written last. Until then,
 backup is incomplete. `Ledger.open` refuses a folder that has either file.
 
 **What a restored ledger is.** Its tables have new ids. Their versions continue at the next multiple of a million,
-beyond those of the backup and of the replaced tables. So processes that have the earlier ledger open notice the
-replacement (see `delta_log.history`), and the version of a claim only grows.
+beyond those of the backup and of the replaced tables. By this, processes that have the earlier ledger open notice the
+replacement (see `delta_log.history`). It also lets the version of a claim only grow.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from ledger.backup_folder import (
     not_empty,
     read_manifest,
 )
-from ledger.delta_log import durability
 from ledger.delta_log.data_files import commit_info
 from ledger.delta_log.delta_rs_commits import opened
+from ledger.delta_log.durability import sync_path
 from ledger.delta_log.failures import translating_errors
 from ledger.delta_log.history import CHECKPOINT, list_checkpoints
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
@@ -72,7 +72,7 @@ ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a backup has: the versions of its tables, its files and bytes, and when it was taken (ISO 8601)."""
+    """A backup's table versions, its number of files and bytes, and when it was taken (ISO 8601)."""
 
     versions: Mapping[str, int]
     files: int
@@ -134,7 +134,7 @@ def _write_backup(
     report: Callable[[str], None],
 ) -> BackupReport:
     privacy = privacy_of(root, locations.values())
-    _sync(folder / UNFINISHED)
+    sync_path(folder / UNFINISHED)
     (folder / TABLES_FOLDER).mkdir(mode=0o700)
     for name, table in tables.items():
         report(f"backup: {name}, version {table.version()}")
@@ -154,7 +154,7 @@ def _write_backup(
     (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
     (folder / UNFINISHED).unlink()
     for path in (folder, *(new_folder.parent for new_folder in made)):
-        _sync(path)
+        sync_path(path)
     return BackupReport(versions, len(files), sum(files.values()), taken_at)
 
 
@@ -215,7 +215,7 @@ def restore_backup(
                     place.rmdir()
                 made.rename(place)
             for path in (place.parent, *(folder.parent for folder in missing)):
-                _sync(path)
+                sync_path(path)
         except OSError as error:
             # `ismount` does not recognize a mount from the same disk.
             if error.errno == errno.EBUSY:
@@ -338,7 +338,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
     for old in list(folder.iterdir()):
         old.unlink()
     pq.write_table(rows, folder / f"{new:020d}.checkpoint.parquet")
-    _sync(folder / f"{new:020d}.checkpoint.parquet")
+    sync_path(folder / f"{new:020d}.checkpoint.parquet")
     now = int(time.time() * MILLISECONDS)
     metadata = {"operation": secrets.token_hex(8), "verb": "backup", "queue": "", "at": now, "owner": "", "events": []}
     entry = commit_info("BACKUP", metadata, now)
@@ -369,26 +369,15 @@ def _files(folder: Path) -> Iterator[Path]:
 def _copy(source: Path, dest: Path) -> int:
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, dest)
-    _sync(dest)
+    sync_path(dest)
     return dest.stat().st_size
 
 
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if path.is_dir():
-            durability.sync_open_folder(descriptor)
-        else:
-            durability.sync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(path)
 
 
 def _sync_folders(folder: Path) -> None:
     for path in (folder, *(subfolder for subfolder in folder.rglob("*") if subfolder.is_dir())):
-        _sync(path)
+        sync_path(path)

@@ -1,8 +1,8 @@
 """Turns between a process's threads, file locks between a machine's processes, and each thread's notes of both.
 
-A KeyboardInterrupt may come within the code that gives a lock back, where `finally` does not help. So a thread notes
-each lock or turn before taking it. If an error ends a `releasing` function, it gives back what its thread noted within
-it. Giving back twice does no harm.
+A KeyboardInterrupt may come within the code that gives a lock back, where `finally` does not help. A thread therefore
+notes each lock or turn before taking it. If an error ends a `releasing` function, the function gives back what its
+thread noted within it. Giving back twice does no harm.
 
 Turns go by arrival. A thread may carry out the calls of waiting threads, too, in one commit. Turns only save work:
 correctness does not rely on them.
@@ -11,9 +11,9 @@ Writers that detect conflicts share a table (`shared`). A writer that cannot, su
 A writer that lost too often prefers to have it alone (`prefer_exclusive`). Only the lock `turn` excludes writers.
 
 A writer that wants the table alone holds the gate, where newcomers queue, so that they do not starve it. A suspended
-process may hold the gate, or share the table, for ever. So waits at the gate, and its holder's waits for sharers, are
-bounded. After a wait in vain, such waits are brief or left out for IN_VAIN seconds. A writer that waited in vain at the
-gate goes on without it.
+process may hold the gate, or share the table, for ever. The waits at the gate are therefore bounded, and so are the
+waits of the gate's holder for those who share the table. After a wait in vain, such waits are brief or left out for
+IN_VAIN seconds. A writer that waited in vain at the gate goes on without it.
 
 A lock belongs to the open file, which a forked child has open, too. Therefore a holder unlocks the file before closing
 it, and a child closes the files that it inherits.

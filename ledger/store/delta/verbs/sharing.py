@@ -145,7 +145,7 @@ class _OneLedger:
     """Checks that the ledger that took a verb's commit still has the verb's queue.
 
     A process notices a replaced table by comparing the log with its earlier reads in this generation. The first read of
-    a generation has no earlier read. So the queue is looked up again after the first verb of each generation.
+    a generation has no earlier read. The queue of its first verb is therefore looked up again after that verb.
     """
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
@@ -361,7 +361,7 @@ def _failing_together(calls: Sequence[PendingCall[Any]], place: str) -> Iterator
             else:
                 cause = f"the thread that made this call's commit or read ended in {type(error).__name__}: {error}"
                 call.refused(StorageFailed(place, cause, call.name, unknown=True))
-        if isinstance(error, StorageFailed):
+        if isinstance(error, StorageFailed) and error.verb not in ("", calls[0].name):
             raise _make_error_of(calls[0], error) from error.__cause__
         raise
 
